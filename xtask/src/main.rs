@@ -182,12 +182,13 @@ fn hostile(args: &[String]) -> ExitCode {
         }
     }
     // The engine opens them, the checker judges them as e2fsck does.
-    let parts: &[(&str, &str, &str)] = match meaning {
-        true => &[("extant-fsck", "meaning::", "EXTANT_MEANT_IMAGES")],
-        false => &[
+    let parts: &[(&str, &str, &str)] = if meaning {
+        &[("extant-fsck", "meaning::", "EXTANT_MEANT_IMAGES")]
+    } else {
+        &[
             ("extant-core", "hostile", "EXTANT_HOSTILE_IMAGES"),
             ("extant-fsck", "hostile", "EXTANT_HOSTILE_IMAGES"),
-        ],
+        ]
     };
     for (package, filter, variable) in parts {
         let mut settings = settings.clone();

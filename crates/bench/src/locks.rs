@@ -44,9 +44,12 @@ impl LockTable {
     /// # Errors
     /// What is shared, and the table.
     pub(crate) fn expect_unshared(&self, own: &[&str]) -> Result<(), String> {
-        let is_shared = |name: &str, uses: u64, bounces: u64| match own.contains(&name) {
-            true => bounces * 100 >= self.operations,
-            false => uses * 1000 >= self.operations,
+        let is_shared = |name: &str, uses: u64, bounces: u64| {
+            if own.contains(&name) {
+                bounces * 100 >= self.operations
+            } else {
+                uses * 1000 >= self.operations
+            }
         };
         let locks = self.snapshot.locks.iter();
         let locks = locks.filter(|l| is_shared(l.name, l.acquisitions, l.acquisition_bounces));
@@ -56,9 +59,10 @@ impl LockTable {
             .map(|l| l.name)
             .chain(atomics.map(|a| a.name))
             .collect();
-        match shared.is_empty() {
-            true => Ok(()),
-            false => Err(format!("workers share {}\n{self}", shared.join(", "))),
+        if shared.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("workers share {}\n{self}", shared.join(", ")))
         }
     }
 

@@ -52,9 +52,10 @@ impl Store {
         }
         let image = self.path("image");
         let _ = std::fs::remove_file(&image);
-        let copied = match shape.mib <= FILLED_MIB {
-            true => copy_filled(&template, &image),
-            false => copy_sparse(&template, &image),
+        let copied = if shape.mib <= FILLED_MIB {
+            copy_filled(&template, &image)
+        } else {
+            copy_sparse(&template, &image)
         };
         copied.map_err(|e| format!("{}: {e}", image.display()))?;
         Ok(image)

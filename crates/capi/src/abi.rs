@@ -71,9 +71,10 @@ pub unsafe extern "C" fn extant_open(
 
 fn open(image: &Path, options: Options) -> Result<Fs, Failure> {
     known("extant_options.flags", options.flags, WRITABLE)?;
-    let (spec, mut mount) = match options.flags & WRITABLE != 0 {
-        true => (OpenSpec::read_write(image), MountOptions::read_write()),
-        false => (OpenSpec::read_only(image), MountOptions::read_only()),
+    let (spec, mut mount) = if options.flags & WRITABLE != 0 {
+        (OpenSpec::read_write(image), MountOptions::read_write())
+    } else {
+        (OpenSpec::read_only(image), MountOptions::read_only())
     };
     let spec = spec
         .offset((options.offset != 0).then_some(options.offset))

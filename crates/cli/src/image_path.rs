@@ -99,12 +99,13 @@ impl ImagePath {
     /// The place inside an image that an operand of a command that changes images names.
     pub(crate) fn inside(text: &OsStr) -> Outcome<Self> {
         let place = Self::parse(text);
-        match place.has_path {
-            true => Ok(place),
-            false => Err(Failure::usage(format!(
+        if place.has_path {
+            Ok(place)
+        } else {
+            Err(Failure::usage(format!(
                 "{} names no file in an image: write IMAGE:/path",
                 Escaped(text.as_bytes())
-            ))),
+            )))
         }
     }
 
@@ -133,12 +134,13 @@ impl ImagePath {
         let spec = OpenSpec::read_write(&self.image)
             .offset(offset)
             .partition(partition);
-        let options = match time::is_reproducible() {
+        let options = if time::is_reproducible() {
             // Neither the machine's speed nor its memory decides what is written when.
-            true => MountOptions::read_write()
+            MountOptions::read_write()
                 .background(false)
-                .cache_bytes(STEADY_CACHE),
-            false => MountOptions::read_write(),
+                .cache_bytes(STEADY_CACHE)
+        } else {
+            MountOptions::read_write()
         };
         let fs = Filesystem::open_spec(&spec, options).map_err(|e| {
             let why = match e.cause() {
@@ -173,9 +175,10 @@ impl ImagePath {
     }
 
     fn spec(&self, writable: bool) -> OpenSpec {
-        match writable {
-            true => OpenSpec::read_write(&self.image),
-            false => OpenSpec::read_only(&self.image),
+        if writable {
+            OpenSpec::read_write(&self.image)
+        } else {
+            OpenSpec::read_only(&self.image)
         }
     }
 
@@ -226,9 +229,10 @@ impl ImagePath {
         let spec = OpenSpec::read_only(&self.image)
             .offset(offset)
             .partition(partition);
-        let journal = match location.as_is {
-            true => JournalChoice::Ignore,
-            false => JournalChoice::Replay,
+        let journal = if location.as_is {
+            JournalChoice::Ignore
+        } else {
+            JournalChoice::Replay
         };
         let options = MountOptions::read_only().journal(journal).cut_short(true);
         let options = with_journal(options, location)?;

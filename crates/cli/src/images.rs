@@ -61,9 +61,10 @@ impl<'a> Images<'a> {
         if let Some(opened) = known {
             return Ok(opened.fs.clone());
         }
-        let opened = match writable {
-            true => at.open_writable(self.location),
-            false => at.open(self.location),
+        let opened = if writable {
+            at.open_writable(self.location)
+        } else {
+            at.open(self.location)
         };
         let fs = opened.map_err(|failure| self.with_advice(failure, id))?;
         self.open.push(Opened {

@@ -83,14 +83,18 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
         .as_deref()
         .and_then(|program| std::path::Path::new(program).file_name())
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
-    let words: &[&str] = match is_helper {
-        true => &["mount", "--as-helper"],
-        false => &[],
+    let words: &[&str] = if is_helper {
+        &["mount", "--as-helper"]
+    } else {
+        &[]
     };
     let command = words.iter().map(|word| (*word).into());
-    let args = args.map(move |arg| match is_helper && arg == "-f" {
-        true => "--fake".into(),
-        false => arg,
+    let args = args.map(move |arg| {
+        if is_helper && arg == "-f" {
+            "--fake".into()
+        } else {
+            arg
+        }
     });
     program.into_iter().chain(command).chain(args)
 }

@@ -65,10 +65,13 @@ impl ModeChange {
     pub(crate) fn apply(&self, before: u16, is_dir: bool) -> u16 {
         let before = before & ALL;
         match self {
-            Self::Octal { bits, set_ids } => match is_dir && !set_ids {
-                true => bits | (before & SET_IDS),
-                false => *bits,
-            },
+            Self::Octal { bits, set_ids } => {
+                if is_dir && !set_ids {
+                    bits | (before & SET_IDS)
+                } else {
+                    *bits
+                }
+            }
             Self::Symbolic(steps) => steps
                 .iter()
                 .fold(before, |bits, step| step.apply(bits, is_dir)),

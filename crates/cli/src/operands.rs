@@ -135,9 +135,10 @@ fn entries(fs: &Filesystem, dir: &Path) -> Result<Vec<Vec<u8>>> {
 }
 
 fn exists(fs: &Filesystem, path: &Path, as_dir: bool) -> Result<bool> {
-    let found = match as_dir {
-        true => fs.metadata(path),
-        false => fs.symlink_metadata(path),
+    let found = if as_dir {
+        fs.metadata(path)
+    } else {
+        fs.symlink_metadata(path)
     };
     match found {
         Ok(found) => Ok(!as_dir || found.is_dir()),

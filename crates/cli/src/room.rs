@@ -51,12 +51,13 @@ pub(crate) fn fits(
     let block = block_size(fs)?;
     let own = there.blocks().saturating_mul(512) / block;
     let found = available(fs)?.saturating_add(own);
-    Ok(match needed <= found {
-        true => Ok(()),
-        false => Err(TooLarge {
+    Ok(if needed <= found {
+        Ok(())
+    } else {
+        Err(TooLarge {
             needed,
             found,
             block,
-        }),
+        })
     })
 }

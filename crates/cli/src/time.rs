@@ -180,9 +180,10 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
 }
 
 fn in_range(time: Timestamp, text: &str) -> Result<Timestamp, String> {
-    match TIMES.contains(&time.secs) {
-        true => Ok(time),
-        false => Err(format!("{text}: ext4 keeps times from 1901 to 2446")),
+    if TIMES.contains(&time.secs) {
+        Ok(time)
+    } else {
+        Err(format!("{text}: ext4 keeps times from 1901 to 2446"))
     }
 }
 

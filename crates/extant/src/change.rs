@@ -35,13 +35,14 @@ impl Filesystem {
         if let Some(reason) = options.contradiction() {
             return Err(EngineError::InvalidInput(reason));
         }
-        let held = match options.create || options.create_new {
-            true => match self.open_or_create(options, path)? {
+        let held = if options.create || options.create_new {
+            match self.open_or_create(options, path)? {
                 // Whatever its permissions: it was not there before.
                 (made, true) => return Ok(made),
                 (found, false) => found,
-            },
-            false => resolve_held(self.by(), bytes(path), LastLink::Follow)?,
+            }
+        } else {
+            resolve_held(self.by(), bytes(path), LastLink::Follow)?
         };
         check_regular(&held)?;
         ops::open(self.by(), &held, options.wanted())?;

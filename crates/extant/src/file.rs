@@ -122,9 +122,10 @@ impl File {
         if !self.access.read {
             return Err(self.error(extant_core::Error::BadHandle("reading")));
         }
-        let read = match self.access.direct {
-            false => ops::pread(self.fs(), self.held(), offset, buf),
-            true => ops::pread_direct(self.fs(), self.held(), offset, buf),
+        let read = if !self.access.direct {
+            ops::pread(self.fs(), self.held(), offset, buf)
+        } else {
+            ops::pread_direct(self.fs(), self.held(), offset, buf)
         };
         read.map_err(|e| self.error(e))
     }
@@ -142,9 +143,10 @@ impl File {
             return self.append(buf).map(|(_, written)| written);
         }
         self.check_writable()?;
-        let written = match self.access.direct {
-            false => ops::pwrite(self.by(), self.held(), offset, buf),
-            true => ops::pwrite_direct(self.by(), self.held(), offset, buf),
+        let written = if !self.access.direct {
+            ops::pwrite(self.by(), self.held(), offset, buf)
+        } else {
+            ops::pwrite_direct(self.by(), self.held(), offset, buf)
         };
         written.map_err(|e| self.error(e))
     }
@@ -168,9 +170,10 @@ impl File {
     /// As for [`File::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.check_writable()?;
-        let appended = match self.access.direct {
-            false => ops::append(self.by(), self.held(), buf),
-            true => ops::append_direct(self.by(), self.held(), buf),
+        let appended = if !self.access.direct {
+            ops::append(self.by(), self.held(), buf)
+        } else {
+            ops::append_direct(self.by(), self.held(), buf)
         };
         appended.map_err(|e| self.error(e))
     }
@@ -337,9 +340,10 @@ impl File {
     }
 
     fn check_writable(&self) -> Result<()> {
-        match self.access.write {
-            true => Ok(()),
-            false => Err(self.error(extant_core::Error::BadHandle("writing"))),
+        if self.access.write {
+            Ok(())
+        } else {
+            Err(self.error(extant_core::Error::BadHandle("writing")))
         }
     }
 

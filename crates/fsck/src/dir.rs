@@ -492,9 +492,10 @@ impl Directory<'_> {
         if found != expected {
             // The number 0 says nothing; others that are not known read as 0 too, and are wrong.
             let says_nothing = self.layout.file_type && entry.stored[1] == 0;
-            let code = match says_nothing {
-                true => Code::DirEntryTypeMissing,
-                false => Code::DirEntryType,
+            let code = if says_nothing {
+                Code::DirEntryTypeMissing
+            } else {
+                Code::DirEntryType
             };
             let what = "file type of an entry";
             names.sink.number(code, place, what, found, expected);

@@ -212,9 +212,10 @@ fn whole_group(volume: &Volume) -> u32 {
             && clusters.is_multiple_of(8)
             && groups(clusters) == u64::from(geo.groups_count())
     };
-    match is_possible(other) {
-        true => other,
-        false => geo.clusters_per_group().next_multiple_of(8).min(most),
+    if is_possible(other) {
+        other
+    } else {
+        geo.clusters_per_group().next_multiple_of(8).min(most)
     }
 }
 

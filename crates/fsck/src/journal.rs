@@ -192,9 +192,12 @@ pub(crate) fn runs_of(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Lo
 
 /// How many blocks of a journal are mapped before the first hole.
 pub(crate) fn mapped_from_start(runs: &[LogRun]) -> u64 {
-    let joined = |end: u64, run: &LogRun| match u64::from(run.first) == end {
-        true => end + u64::from(run.len),
-        false => end,
+    let joined = |end: u64, run: &LogRun| {
+        if u64::from(run.first) == end {
+            end + u64::from(run.len)
+        } else {
+            end
+        }
     };
     runs.iter().fold(0, joined)
 }

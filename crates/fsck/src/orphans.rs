@@ -34,9 +34,10 @@ pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Resu
 /// Says what Linux does with orphans where the superblock remembers errors: it gives up a list, and mounts nothing for
 /// reading where a file holds some.
 pub(crate) fn with_errors(volume: &Volume, orphans: &HashSet<Ino>, sink: &mut Sink) {
-    let code = match volume.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
-        true => Code::OrphanFile,
-        false => Code::OrphanList,
+    let code = if volume.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
+        Code::OrphanFile
+    } else {
+        Code::OrphanList
     };
     if !orphans.is_empty() {
         let text = "files wait to be deleted or cut, which Linux does not do while the file system remembers errors";
@@ -65,9 +66,10 @@ fn candidate(volume: &Volume, ino: Ino) -> Result<std::result::Result<Inode, &'s
         Some(FileType::Symlink) => !volume.rules.is_fast_symlink(&inode),
         Some(_) => false,
     };
-    Ok(match inode.links == 0 || can_be_cut {
-        true => Ok(inode),
-        false => Err("a file with a link and without a length that could be cut"),
+    Ok(if inode.links == 0 || can_be_cut {
+        Ok(inode)
+    } else {
+        Err("a file with a link and without a length that could be cut")
     })
 }
 

@@ -140,14 +140,16 @@ pub(crate) fn inodes_to_look_at(volume: &Volume, group: u32) -> u32 {
     } else {
         let is_unused = state.desc.flags.contains(GroupFlags::INODE_UNINIT);
         // A count that cannot be is not believed.
-        let used = match is_unused {
-            true => 0,
-            false => all.checked_sub(state.desc.itable_unused).unwrap_or(all),
+        let used = if is_unused {
+            0
+        } else {
+            all.checked_sub(state.desc.itable_unused).unwrap_or(all)
         };
         // Nor is that the file system's own inodes are not in use, the root directory among them.
-        match group == 0 && used < OWN_INODES.min(all) {
-            true => all,
-            false => used,
+        if group == 0 && used < OWN_INODES.min(all) {
+            all
+        } else {
+            used
         }
     }
 }

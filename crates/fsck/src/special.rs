@@ -103,9 +103,10 @@ pub(crate) fn is_file_called_link(volume: &Volume, ino: Ino, inode: &Inode) -> R
 
 /// Whether bytes are a target, and zeros from there on; an encrypted one has its own length before it.
 fn can_be_target(bytes: &[u8], inode: &Inode) -> bool {
-    let end = match inode.flags.contains(InodeFlags::ENCRYPT) {
-        true => Some(usize::from(le16(bytes, 0)) + 2),
-        false => bytes.iter().position(|byte| *byte == 0),
+    let end = if inode.flags.contains(InodeFlags::ENCRYPT) {
+        Some(usize::from(le16(bytes, 0)) + 2)
+    } else {
+        bytes.iter().position(|byte| *byte == 0)
     };
     let rest = end.filter(|end| *end > 0).and_then(|end| bytes.get(end..));
     rest.is_some_and(|rest| rest.iter().all(|byte| *byte == 0))

@@ -93,9 +93,10 @@ impl LoopDevice {
         let open = |path: &Path| File::options().read(true).write(!read_only).open(path);
         let backing = open(image)?;
         let control = File::options().read(true).write(true).open(CONTROL)?;
-        let flags = match read_only {
-            true => AUTOCLEAR | READ_ONLY,
-            false => AUTOCLEAR,
+        let flags = if read_only {
+            AUTOCLEAR | READ_ONLY
+        } else {
+            AUTOCLEAR
         };
         let mut tries = 0;
         loop {

@@ -236,9 +236,12 @@ impl Mounted {
             None => Ok(()),
         };
         // All that are needed are there.
-        let ended = ended.and_then(|()| match self.is_filtered {
-            true => sandbox::start_no_more_threads().map_err(MountError::Sandbox),
-            false => Ok(()),
+        let ended = ended.and_then(|()| {
+            if self.is_filtered {
+                sandbox::start_no_more_threads().map_err(MountError::Sandbox)
+            } else {
+                Ok(())
+            }
         });
         let is_immediate = signals.is_some_and(Signals::ends_immediately);
         let ended = ended.and_then(|()| self.until_over(is_immediate));
@@ -351,9 +354,10 @@ fn check_device() -> Result<(), MountError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(MountError::NoDevice),
         Err(e) => return Err(MountError::Device(e)),
     }
-    match rustix::process::geteuid().is_root() || has_helper() {
-        true => Ok(()),
-        false => Err(MountError::NoHelper),
+    if rustix::process::geteuid().is_root() || has_helper() {
+        Ok(())
+    } else {
+        Err(MountError::NoHelper)
     }
 }
 

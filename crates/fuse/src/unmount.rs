@@ -163,9 +163,10 @@ fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
 
 /// Takes what lies on this directory out of the tree of directories.
 fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
-    let flags = match lazy {
-        true => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-        false => UnmountFlags::NOFOLLOW,
+    let flags = if lazy {
+        UnmountFlags::DETACH | UnmountFlags::NOFOLLOW
+    } else {
+        UnmountFlags::NOFOLLOW
     };
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),
@@ -214,9 +215,10 @@ fn detach_by_helper(point: &Path, lazy: bool) -> Result<(), MountError> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     // It says so in words only.
-    Err(match said.contains("busy") {
-        true => MountError::InUse(point.to_owned()),
-        false => stays(io::Error::other(said.trim().to_owned())),
+    Err(if said.contains("busy") {
+        MountError::InUse(point.to_owned())
+    } else {
+        stays(io::Error::other(said.trim().to_owned()))
     })
 }
 

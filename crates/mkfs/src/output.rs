@@ -136,9 +136,10 @@ impl Output {
     /// When it cannot be opened for writing or has no room for so many bytes.
     pub fn in_place(path: &Path, window: &Range<u64>, size: u64) -> Result<Self, OutputError> {
         let whole = OpenSpec::read_write(path).open()?;
-        let len = match window.end <= whole.size() {
-            true => window.end.saturating_sub(window.start).max(size),
-            false => size,
+        let len = if window.end <= whole.size() {
+            window.end.saturating_sub(window.start).max(size)
+        } else {
+            size
         };
         let place: SharedDevice = Arc::new(WindowDevice::new(whole, window.start, len)?);
         let device = WindowDevice::new(Arc::clone(&place), 0, size)?;

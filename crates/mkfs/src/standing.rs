@@ -71,21 +71,20 @@ pub fn standing(
     // A file system may be inside of what these say, and be this builder's own. The end of the disk says nothing of a part that
     // has no end of its own.
     let has_end = window.is_none_or(|window| window.end <= whole.size());
-    let marks = match has_end {
-        true => lasting_marks(&*place)?,
-        false => Vec::new(),
+    let marks = if has_end {
+        lasting_marks(&*place)?
+    } else {
+        Vec::new()
     };
     if let Some(mark) = marks.iter().find(|mark| mark.content != Content::Gpt) {
         return Ok(Standing::Other(mark.content.name().to_owned()));
     }
-    let content = match has_end {
-        true => Content::on(&*place)?,
-        false => {
-            let mut head =
-                vec![0; HEAD_LEN.min(usize::try_from(place.size()).unwrap_or(usize::MAX))];
-            place.read_at(0, &mut head)?;
-            Content::of(&head, &[], place.size())
-        }
+    let content = if has_end {
+        Content::on(&*place)?
+    } else {
+        let mut head = vec![0; HEAD_LEN.min(usize::try_from(place.size()).unwrap_or(usize::MAX))];
+        place.read_at(0, &mut head)?;
+        Content::of(&head, &[], place.size())
     };
     if content.is_ext() {
         return file_system(&*place, content, asked);

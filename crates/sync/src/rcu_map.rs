@@ -110,10 +110,11 @@ where
                 })
                 .collect(),
             least_slots: MIN_SLOTS,
-            seed: match IS_MODEL {
+            seed: if IS_MODEL {
                 // A model repeats what it ran.
-                true => 1,
-                false => RandomState::new().hash_one(0_u8) | 1,
+                1
+            } else {
+                RandomState::new().hash_one(0_u8) | 1
             },
         }
     }

@@ -476,9 +476,10 @@ mod tests {
 
         fn allocate(&mut self, offset: u64, len: u64, keep_size: bool) -> io::Result<()> {
             let end = offset + len;
-            match keep_size || end <= self.size as u64 {
-                true => Ok(()),
-                false => self.set_len(end),
+            if keep_size || end <= self.size as u64 {
+                Ok(())
+            } else {
+                self.set_len(end)
             }
         }
 

@@ -167,9 +167,10 @@ impl Mount {
             return Ok(());
         };
         let status = daemon.wait().map_err(|e| e.to_string())?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!("the daemon ended: {status}")),
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the daemon ended: {status}"))
         }
     }
 

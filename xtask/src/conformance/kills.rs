@@ -137,13 +137,14 @@ fn kill_and_recover(
     drop(after);
     mount.unmount()?;
     fixture.check()?;
-    match ended.is_some_and(|status| status.success()) {
-        true => Ok(Kept {
+    if ended.is_some_and(|status| status.success()) {
+        Ok(Kept {
             was_running,
             promises: synced.len(),
             rows: rows(log)?,
-        }),
-        false => Err("what the suite committed is not there".to_owned()),
+        })
+    } else {
+        Err("what the suite committed is not there".to_owned())
     }
 }
 

@@ -59,9 +59,10 @@ pub(crate) fn conformance(root: &Path, args: &[String]) -> ExitCode {
         extant: root.join("target").join(profile).join("extant"),
         options,
     };
-    let done = match setting.options.is_inside {
-        true => inside(&setting),
-        false => outside(&setting, args),
+    let done = if setting.options.is_inside {
+        inside(&setting)
+    } else {
+        outside(&setting, args)
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -149,12 +150,11 @@ fn succeed(command: &mut Command) -> Result<String, String> {
         .output()
         .map_err(|e| format!("cannot start {command:?}: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{command:?}: {}\n{text}{errors}", output.status))
-        }
+    if output.status.success() {
+        Ok(text)
+    } else {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{command:?}: {}\n{text}{errors}", output.status))
     }
 }
 

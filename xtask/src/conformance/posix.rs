@@ -118,9 +118,10 @@ fn one_side(
     let printed = std::fs::read_to_string(log.join("output")).map_err(|e| e.to_string())?;
     let results = read(&printed);
     let went_well = ended.is_some_and(|status| status.success());
-    match went_well && !results.is_empty() {
-        true => Ok((results, checked)),
-        false => Err(format!("pjdfstest did not run: see {}", log.display())),
+    if went_well && !results.is_empty() {
+        Ok((results, checked))
+    } else {
+        Err(format!("pjdfstest did not run: see {}", log.display()))
     }
 }
 

@@ -44,9 +44,10 @@ impl Report {
 
     pub(super) fn suite(&mut self, outcome: Outcome) {
         self.is_good &= outcome.verdict.is_ok();
-        let name = match self.rings {
-            true => format!("{}` by `io_uring", outcome.suite.name),
-            false => outcome.suite.name.to_owned(),
+        let name = if self.rings {
+            format!("{}` by `io_uring", outcome.suite.name)
+        } else {
+            outcome.suite.name.to_owned()
         };
         let options = match outcome.suite.options {
             "" => String::new(),
@@ -163,9 +164,10 @@ fn build(setting: &Setting) -> String {
 fn machine(setting: &Setting) -> String {
     let kernel = succeed(Command::new("uname").args(["-sr"])).unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let build = match setting.options.release {
-        true => "a release build",
-        false => "a build with overflow checks and assertions",
+    let build = if setting.options.release {
+        "a release build"
+    } else {
+        "a build with overflow checks and assertions"
     };
     let memory = match setting.options.work.as_ref() {
         Some(work) if work.starts_with(PathBuf::from("/dev/shm")) => "in memory (tmpfs)",

@@ -256,10 +256,7 @@ fn operation(alone: &Seen, together: &Seen, line_ns: f64, groups: u64) -> Operat
         };
         shared.push(Shared {
             name: name.clone(),
-            places: match keeps {
-                true => groups as f64,
-                false => 1.0 / met,
-            },
+            places: if keeps { groups as f64 } else { 1.0 / met },
             visits,
             hold_ns: held,
             lines: if used.held_ns == 0 { 0.0 } else { LINES },
@@ -321,9 +318,10 @@ fn print(curves: &[Curve], fit: &published::Fit, line_ns: f64) {
             println!("{workers:>8} {measured:>12} {simulated:>12.0}");
         }
         for shared in curve.shared.iter().take(4) {
-            let how = match shared.keeps {
-                true => "each keeps to one of",
-                false => "two meet in one of",
+            let how = if shared.keeps {
+                "each keeps to one of"
+            } else {
+                "two meet in one of"
             };
             println!(
                 "         {:.2} x {}: {:.0} ns, {how} {:.0}",
@@ -336,9 +334,10 @@ fn print(curves: &[Curve], fit: &published::Fit, line_ns: f64) {
 
 fn verdict(worst: f64, good: f64) -> String {
     let found = format!("reproduced within a factor of {worst:.2}");
-    match worst <= good {
-        true => format!("{found}: the prediction counts"),
-        false => format!("{found}, more than {good:.2}: the prediction does NOT count"),
+    if worst <= good {
+        format!("{found}: the prediction counts")
+    } else {
+        format!("{found}, more than {good:.2}: the prediction does NOT count")
     }
 }
 

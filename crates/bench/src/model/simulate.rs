@@ -104,9 +104,10 @@ pub(crate) fn rate(operation: &Operation, workers: u32, line_ns: f64) -> f64 {
         let more = chance.unit() < shared.visits - whole;
         for _ in 0..whole as u64 + u64::from(more) {
             let all = &mut places[step as usize];
-            let which = match shared.keeps {
-                true => worker as usize % all.len(),
-                false => ((chance.unit() * all.len() as f64) as usize).min(all.len() - 1),
+            let which = if shared.keeps {
+                worker as usize % all.len()
+            } else {
+                ((chance.unit() * all.len() as f64) as usize).min(all.len() - 1)
             };
             let place = &mut all[which];
             let moved = place.last != worker && place.last != NOBODY;

@@ -30,9 +30,10 @@ impl Engine {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
-        let memory = match choice.dax {
-            true => Some((into_memory(image)?, image.to_owned())),
-            false => None,
+        let memory = if choice.dax {
+            Some((into_memory(image)?, image.to_owned()))
+        } else {
+            None
         };
         let fs = match &memory {
             Some((device, _)) => Self::open_device(Arc::clone(device) as _, image, choice)?,
@@ -199,9 +200,10 @@ impl Mounted for Engine {
     }
 
     fn write_at(&self, file: &Held, offset: u64, data: &[u8]) -> Result<(), String> {
-        let written = match self.direct {
-            false => ops::pwrite(&self.fs, file, offset, data),
-            true => ops::pwrite_direct(&self.fs, file, offset, data),
+        let written = if !self.direct {
+            ops::pwrite(&self.fs, file, offset, data)
+        } else {
+            ops::pwrite_direct(&self.fs, file, offset, data)
         };
         match written {
             Ok(n) if n == data.len() => Ok(()),
@@ -211,9 +213,10 @@ impl Mounted for Engine {
     }
 
     fn read_at(&self, file: &Held, offset: u64, buf: &mut [u8]) -> Result<(), String> {
-        let read = match self.direct {
-            false => ops::pread(&self.fs, file, offset, buf),
-            true => ops::pread_direct(&self.fs, file, offset, buf),
+        let read = if !self.direct {
+            ops::pread(&self.fs, file, offset, buf)
+        } else {
+            ops::pread_direct(&self.fs, file, offset, buf)
         };
         match read {
             Ok(n) if n == buf.len() => Ok(()),

@@ -70,9 +70,10 @@ impl Kernel {
     fn at(point: PathBuf, mount: Mount, choice: MountChoice) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(point, flags, fs::Mode::empty()).map_err(|e| e.to_string())?;
-        let direct = match choice.direct {
-            true => OFlags::DIRECT,
-            false => OFlags::empty(),
+        let direct = if choice.direct {
+            OFlags::DIRECT
+        } else {
+            OFlags::empty()
         };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         Ok(Self { root, mount, flags })

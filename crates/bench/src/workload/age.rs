@@ -178,9 +178,12 @@ struct Round<'a> {
 
 impl Inside for Round<'_> {
     fn work<M: Mounted>(&self, mounted: &M, _: &Case, meter: &Meter) -> Result<Measured, String> {
-        let dirs = (0..DIRS).map(|dir| match self.first {
-            true => mounted.make_dir(&dir_name(dir)),
-            false => mounted.open_dir(&dir_name(dir)),
+        let dirs = (0..DIRS).map(|dir| {
+            if self.first {
+                mounted.make_dir(&dir_name(dir))
+            } else {
+                mounted.open_dir(&dir_name(dir))
+            }
         });
         let dirs = dirs.collect::<Result<Vec<_>, _>>()?;
         let dir = |file: u64| &dirs[(file % DIRS) as usize];

@@ -138,9 +138,10 @@ impl Inside for Bulkstat {
         let visit = || {
             let visited = mounted.visit_inodes(how, case.workers)?;
             // The engine also visits the root and what a file system has for itself.
-            match (self.inodes..self.inodes + 16).contains(&visited) {
-                true => Ok(()),
-                false => Err(format!("{visited} inodes instead of {}", self.inodes)),
+            if (self.inodes..self.inodes + 16).contains(&visited) {
+                Ok(())
+            } else {
+                Err(format!("{visited} inodes instead of {}", self.inodes))
             }
         };
         if matches!(case.variant, "warm" | "recycle") {

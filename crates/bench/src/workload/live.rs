@@ -187,9 +187,10 @@ impl Inside for Live {
                 let done = done.into_inner();
                 rates.push(done as f64 / seconds);
                 // What there was no time for is done by the next round.
-                rest = match done < self.calls {
-                    true => &rest[done..],
-                    false => behind,
+                rest = if done < self.calls {
+                    &rest[done..]
+                } else {
+                    behind
                 };
             }
             rates.sort_by(f64::total_cmp);
@@ -237,9 +238,10 @@ impl Workload for Live {
     }
 
     fn options(&self, case: &Case) -> String {
-        let place = match case.variant.starts_with(RANDOM) {
-            true => "anywhere",
-            false => "further and further",
+        let place = if case.variant.starts_with(RANDOM) {
+            "anywhere"
+        } else {
+            "further and further"
         };
         let work = format!(
             "{ROUNDS} rounds of {} calls of 1 KiB, or of {} s if that is less, {place} among what is kept ready; \

@@ -84,9 +84,10 @@ fn kind(case: &Case) -> Kind {
 
 /// The case with the kind of image that its variant asks for.
 fn with_form(case: &Case) -> Case {
-    let form = match case.variant.starts_with("file") {
-        true => KernelForm::OrphanFile,
-        false => case.form,
+    let form = if case.variant.starts_with("file") {
+        KernelForm::OrphanFile
+    } else {
+        case.form
     };
     Case { form, ..*case }
 }

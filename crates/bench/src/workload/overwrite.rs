@@ -123,9 +123,10 @@ impl Overwrite {
         let work = |worker| {
             self.work_of(case, worker, |number, block, writes, buf| {
                 let at = first + (number * self.blocks + block) * BLOCK as u64;
-                let done = match writes {
-                    true => file.write_all_at(buf, at),
-                    false => file.read_exact_at(buf, at),
+                let done = if writes {
+                    file.write_all_at(buf, at)
+                } else {
+                    file.read_exact_at(buf, at)
                 };
                 done.map_err(failed)
             })
@@ -150,9 +151,10 @@ impl Overwrite {
         let work = |worker| {
             self.work_of(case, worker, |number, block, writes, buf| {
                 let at = (number * self.blocks + block) as usize * BLOCK;
-                match writes {
-                    true => memory.copy_in(at, buf),
-                    false => memory.copy_out(at, buf),
+                if writes {
+                    memory.copy_in(at, buf)
+                } else {
+                    memory.copy_out(at, buf)
                 }
                 Ok(())
             })
@@ -192,9 +194,10 @@ fn stamp(bytes: &mut [u8], file: u64, block: u64) {
 /// Whether a block is the one it should be.
 fn expect(bytes: &[u8], file: u64, block: u64) -> Result<(), String> {
     let own = (file << 32 | block).to_le_bytes();
-    match bytes[..8] == own && bytes[BLOCK - 8..] == own {
-        true => Ok(()),
-        false => Err(format!("block {block} of file {file} holds something else")),
+    if bytes[..8] == own && bytes[BLOCK - 8..] == own {
+        Ok(())
+    } else {
+        Err(format!("block {block} of file {file} holds something else"))
     }
 }
 
@@ -238,9 +241,10 @@ impl Inside for Overwrite {
         let work = |worker| {
             self.work_of(case, worker, |number, block, writes, buf| {
                 let (file, at) = (&files[number as usize], block * BLOCK as u64);
-                match writes {
-                    true => mounted.write_at(file, at, buf),
-                    false => mounted.read_at(file, at, buf),
+                if writes {
+                    mounted.write_at(file, at, buf)
+                } else {
+                    mounted.read_at(file, at, buf)
                 }
             })
         };

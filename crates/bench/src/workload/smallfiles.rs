@@ -72,9 +72,10 @@ impl Inside for Smallfiles {
                 .try_for_each(|i| {
                     let mut found = [0; SIZE + 1];
                     let len = mounted.read(&dirs[worker], &name(i), &mut found)?;
-                    match found[..len] == content(worker, i) {
-                        true => Ok(()),
-                        false => Err(format!("file {i} of worker {worker} has other content")),
+                    if found[..len] == content(worker, i) {
+                        Ok(())
+                    } else {
+                        Err(format!("file {i} of worker {worker} has other content"))
                     }
                 })
         };

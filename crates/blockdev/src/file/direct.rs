@@ -129,9 +129,12 @@ impl DirectFile {
         let chosen = (0..).zip(self.regions.iter().zip(wanted));
         chosen
             .filter_map(|(key, (lock, on))| on.then_some((key, lock)))
-            .map(|(key, lock)| match exclusive {
-                true => RegionGuard::Exclusive(lock.write_ascending(key)),
-                false => RegionGuard::Shared(lock.read_ascending(key)),
+            .map(|(key, lock)| {
+                if exclusive {
+                    RegionGuard::Exclusive(lock.write_ascending(key))
+                } else {
+                    RegionGuard::Shared(lock.read_ascending(key))
+                }
             })
             .collect()
     }
@@ -290,9 +293,10 @@ impl FileDevice {
             && offset.is_multiple_of(direct.align)
             && bufs.iter().all(|buf| direct.fits(0, buf));
         if all_fit {
-            return match self.read_large(offset, bufs)? {
-                true => Ok(()),
-                false => self.read_vectored_full(&direct.file, offset, bufs),
+            return if self.read_large(offset, bufs)? {
+                Ok(())
+            } else {
+                self.read_vectored_full(&direct.file, offset, bufs)
             };
         }
         let mut at = offset;
@@ -316,9 +320,10 @@ impl FileDevice {
             && bufs.iter().all(|buf| direct.fits(0, buf));
         if all_fit {
             let _regions = direct.lock(offset..offset + len, false);
-            return match self.write_large(offset, bufs)? {
-                true => Ok(()),
-                false => self.write_vectored_full(&direct.file, offset, bufs),
+            return if self.write_large(offset, bufs)? {
+                Ok(())
+            } else {
+                self.write_vectored_full(&direct.file, offset, bufs)
             };
         }
         let mut at = offset;

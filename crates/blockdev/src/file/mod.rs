@@ -402,9 +402,10 @@ impl BlockDevice for FileDevice {
 
     /// 4 to a disk, and past the system's cache; through it a file is written by one at a time.
     fn writes_at_once(&self) -> usize {
-        match self.block_special || self.direct.is_some() {
-            true => 4,
-            false => 1,
+        if self.block_special || self.direct.is_some() {
+            4
+        } else {
+            1
         }
     }
 

@@ -215,9 +215,10 @@ impl FileOptions {
         } else {
             512
         };
-        let direct = match self.direct {
-            true => Some(DirectFile::open(path, &file, logical_sector)?),
-            false => None,
+        let direct = if self.direct {
+            Some(DirectFile::open(path, &file, logical_sector)?)
+        } else {
+            None
         };
         let rings = backend::choose(
             self.backend,

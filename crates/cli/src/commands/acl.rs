@@ -57,9 +57,10 @@ pub(super) fn run(args: &AclArgs, location: &ImageLocation) -> Outcome {
 }
 
 fn kind_of(default: bool) -> AclKind {
-    match default {
-        true => AclKind::Default,
-        false => AclKind::Access,
+    if default {
+        AclKind::Default
+    } else {
+        AclKind::Access
     }
 }
 

@@ -62,9 +62,10 @@ impl Change {
             self.project
                 .map_or(Ok(()), |project| fs.set_project(path, project))
         };
-        match set.contains(FileFlags::IMMUTABLE) {
-            true => give().and_then(|()| fs.set_flags(path, set, clear)),
-            false => fs.set_flags(path, set, clear).and_then(|()| give()),
+        if set.contains(FileFlags::IMMUTABLE) {
+            give().and_then(|()| fs.set_flags(path, set, clear))
+        } else {
+            fs.set_flags(path, set, clear).and_then(|()| give())
         }
     }
 }
@@ -72,9 +73,10 @@ impl Change {
 pub(super) fn run(args: &Chattr, location: &ImageLocation) -> Outcome {
     let text = args.change.to_string_lossy();
     let (mut change, mut paths) = (Change::default(), args.paths.clone());
-    match args.project.is_some() && !text.starts_with(['+', '-', '=']) {
-        true => paths.insert(0, args.change.clone()),
-        false => change = Change::parse(&text).map_err(Failure::usage)?,
+    if args.project.is_some() && !text.starts_with(['+', '-', '=']) {
+        paths.insert(0, args.change.clone())
+    } else {
+        change = Change::parse(&text).map_err(Failure::usage)?
     }
     change.project = args.project;
     if paths.is_empty() {

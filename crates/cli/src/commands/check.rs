@@ -54,9 +54,10 @@ pub(super) fn run(args: &Check, location: &ImageLocation) -> Outcome {
             return Err(Failure::Code(OPERATIONAL));
         }
     }
-    match report.is_clean() {
-        true => Ok(()),
-        false => Err(Failure::Code(ERRORS)),
+    if report.is_clean() {
+        Ok(())
+    } else {
+        Err(Failure::Code(ERRORS))
     }
 }
 
@@ -145,9 +146,10 @@ fn tell(args: &Check, report: &Report) -> Outcome {
     };
     if !args.quiet {
         for finding in &report.findings {
-            match args.json {
-                true => output.json_line(&line(finding))?,
-                false => writeln!(output, "{finding}")?,
+            if args.json {
+                output.json_line(&line(finding))?
+            } else {
+                writeln!(output, "{finding}")?
             }
         }
     }
@@ -171,10 +173,7 @@ fn summarise(
         writeln!(output, "... and {} findings more", all - kept)?;
     }
     output.name(args.image.as_encoded_bytes())?;
-    let verdict = match summary.clean {
-        true => "clean",
-        false => "NOT clean",
-    };
+    let verdict = if summary.clean { "clean" } else { "NOT clean" };
     write!(output, ": {verdict}, ")?;
     let Summary {
         inodes,

@@ -21,9 +21,10 @@ pub(super) fn run(args: &Chown, location: &ImageLocation) -> Outcome {
         if args.recursive && is_dir().map_err(fail)? {
             return tree(args, fs, at, owner, problems);
         }
-        let path = match args.no_dereference {
-            true => at.path.clone(),
-            false => follow(fs, &at.path).map_err(fail)?,
+        let path = if args.no_dereference {
+            at.path.clone()
+        } else {
+            follow(fs, &at.path).map_err(fail)?
         };
         give(args, fs, &path, owner).map_err(fail)
     })
@@ -49,9 +50,10 @@ fn give(args: &Chown, fs: &Filesystem, path: &Path, owner: Owner) -> extant::Res
         return fs.set_owner(path, owner.uid, owner.gid);
     }
     let attributes = fs.list_xattrs(path)?;
-    let capabilities = match attributes.iter().any(|name| name == CAPABILITIES) {
-        true => fs.get_xattr(path, CAPABILITIES)?,
-        false => None,
+    let capabilities = if attributes.iter().any(|name| name == CAPABILITIES) {
+        fs.get_xattr(path, CAPABILITIES)?
+    } else {
+        None
     };
     fs.set_owner(path, owner.uid, owner.gid)?;
     let mode = before.mode().permissions();

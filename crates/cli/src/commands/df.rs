@@ -77,9 +77,10 @@ pub(super) fn run(args: &Df, location: &ImageLocation) -> Outcome {
         usage.parts = Some(parts);
     }
     let mut output = Output::new();
-    match args.json {
-        true => output.json_pretty(&usage)?,
-        false => print(&mut output, &usage)?,
+    if args.json {
+        output.json_pretty(&usage)?
+    } else {
+        print(&mut output, &usage)?
     }
     output.finish()?;
     if all_read { Ok(()) } else { Err(Failure::Said) }

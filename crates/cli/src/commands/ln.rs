@@ -51,16 +51,18 @@ fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
 fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &ImagePath) -> Outcome {
     let fs = images.writable(link)?;
     let link = &expand_one(&fs, link)?;
-    let targets = &match args.symbolic {
-        true => targets.to_vec(),
-        false => matched(&fs, targets, link)?,
+    let targets = &if args.symbolic {
+        targets.to_vec()
+    } else {
+        matched(&fs, targets, link)?
     };
     let fail = |e: extant::Error| link.failure(&e);
-    let into = match args.no_dereference {
-        true => look_at_link(&fs, &link.path)
+    let into = if args.no_dereference {
+        look_at_link(&fs, &link.path)
             .map_err(fail)?
-            .is_some_and(|found| found.is_dir()),
-        false => is_dir(&fs, &link.path).map_err(fail)?,
+            .is_some_and(|found| found.is_dir())
+    } else {
+        is_dir(&fs, &link.path).map_err(fail)?
     };
     if targets.len() > 1 && (args.no_target_directory || !into) {
         return Err(Failure::new(format!(
@@ -92,9 +94,12 @@ fn matched(fs: &Filesystem, targets: &[PathBuf], link: &ImagePath) -> Outcome<Ve
 }
 
 fn one(args: &Ln, fs: &Filesystem, target: &Path, at: &Path) -> Result<()> {
-    let make = |at: &Path| match args.symbolic {
-        true => fs.symlink(target, at),
-        false => fs.hard_link(target, at),
+    let make = |at: &Path| {
+        if args.symbolic {
+            fs.symlink(target, at)
+        } else {
+            fs.hard_link(target, at)
+        }
     };
     match make(at) {
         Err(e) if args.force && is_in_the_way(&e) => {

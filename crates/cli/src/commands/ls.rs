@@ -32,9 +32,10 @@ pub(super) fn run(args: &Ls, location: &ImageLocation) -> Outcome {
         };
         listing.start()?;
         first = false;
-        match listing.all_done {
-            true => Ok(()),
-            false => Err(Failure::Said),
+        if listing.all_done {
+            Ok(())
+        } else {
+            Err(Failure::Said)
         }
     });
     output.finish()?;

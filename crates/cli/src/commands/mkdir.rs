@@ -20,9 +20,10 @@ pub(super) fn run(args: &Mkdir, location: &ImageLocation) -> Outcome {
             .apply(0o777, true),
     };
     change_each(&args.paths, location, |fs, at, _| {
-        let made = match args.parents {
-            true => with_parents(fs, &at.path, mode),
-            false => fs.create_dir_with(&at.path, mode),
+        let made = if args.parents {
+            with_parents(fs, &at.path, mode)
+        } else {
+            fs.create_dir_with(&at.path, mode)
         };
         made.map_err(|e| at.failure(&e))
     })

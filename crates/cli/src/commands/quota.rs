@@ -85,21 +85,18 @@ pub(super) fn run(args: &Args, location: &ImageLocation) -> Outcome {
         return Err(Failure::new(text));
     }
     let mut output = Output::new();
-    match args.json {
-        true => {
-            let named: BTreeMap<_, Kind> = found
-                .into_iter()
-                .map(|(kind, quotas)| (kind.name(), quotas.into()))
-                .collect();
-            output.json_pretty(&named)?;
-        }
-        false => {
-            for (i, (kind, quotas)) in found.iter().enumerate() {
-                if i > 0 {
-                    writeln!(output)?;
-                }
-                print(&mut output, *kind, &quotas.entries)?;
+    if args.json {
+        let named: BTreeMap<_, Kind> = found
+            .into_iter()
+            .map(|(kind, quotas)| (kind.name(), quotas.into()))
+            .collect();
+        output.json_pretty(&named)?;
+    } else {
+        for (i, (kind, quotas)) in found.iter().enumerate() {
+            if i > 0 {
+                writeln!(output)?;
             }
+            print(&mut output, *kind, &quotas.entries)?;
         }
     }
     output.finish()

@@ -96,9 +96,10 @@ fn named(args: &Repair, e: &dyn std::fmt::Display) -> String {
 
 fn spec(args: &Repair, location: &ImageLocation) -> OpenSpec {
     let image = Path::new(&args.image);
-    let spec = match args.dry_run {
-        true => OpenSpec::read_only(image),
-        false => OpenSpec::read_write(image),
+    let spec = if args.dry_run {
+        OpenSpec::read_only(image)
+    } else {
+        OpenSpec::read_write(image)
     };
     spec.offset(location.offset).partition(location.partition)
 }
@@ -109,9 +110,10 @@ fn revert(args: &Repair, location: &ImageLocation, undo: &Path) -> Result<(), St
         .map_err(|e| named(args, &e))?;
     if !args.quiet {
         let text = format!("{blocks} blocks are as they were before the repair");
-        let told = match args.json {
-            true => format!("{{\"restored_blocks\":{blocks}}}"),
-            false => named(args, &text),
+        let told = if args.json {
+            format!("{{\"restored_blocks\":{blocks}}}")
+        } else {
+            named(args, &text)
         };
         let mut output = Output::new();
         let said = writeln!(output, "{told}").and_then(|()| output.flush());
@@ -229,9 +231,10 @@ fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Ou
     let left = plan.left.count(Severity::Error) + plan.left.count(Severity::Fatal);
     if !args.quiet {
         for fix in &plan.fixes {
-            match args.json {
-                true => output.json_line(&fix_line(fix))?,
-                false => writeln!(output, "{fix}")?,
+            if args.json {
+                output.json_line(&fix_line(fix))?
+            } else {
+                writeln!(output, "{fix}")?
             }
         }
         if plan.fixes_count > plan.fixes.len() as u64 && !args.json {
@@ -244,9 +247,10 @@ fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Ou
         losses(args, plan, &mut output)?;
         let serious = plan.left.findings.iter();
         for finding in serious.filter(|finding| finding.severity() > Severity::Warning) {
-            match args.json {
-                true => output.json_line(&line(finding))?,
-                false => writeln!(output, "left: {finding}")?,
+            if args.json {
+                output.json_line(&line(finding))?
+            } else {
+                writeln!(output, "left: {finding}")?
             }
         }
     }
@@ -304,14 +308,16 @@ fn verdict(of: &Summary) -> String {
 
 /// What is lost, file by file.
 fn losses(args: &Repair, plan: &Plan, output: &mut Output) -> Outcome {
-    let told = match args.json || args.verbose {
-        true => plan.losses.len(),
-        false => plan.losses.len().min(LOSSES_TOLD),
+    let told = if args.json || args.verbose {
+        plan.losses.len()
+    } else {
+        plan.losses.len().min(LOSSES_TOLD)
     };
     for loss in plan.losses.iter().take(told) {
-        match args.json {
-            true => output.json_line(&loss_line(loss))?,
-            false => writeln!(output, "LOST: {loss}")?,
+        if args.json {
+            output.json_line(&loss_line(loss))?
+        } else {
+            writeln!(output, "LOST: {loss}")?
         }
     }
     if plan.losses_count > told as u64 && !args.json {
@@ -346,13 +352,14 @@ fn changes(args: &Repair, plan: &Plan, output: &mut Output) -> Outcome {
                 before: hex(&change.before),
                 after: hex(&change.after),
             };
-            match args.json {
-                true => output.json_line(&changed)?,
-                false => writeln!(
+            if args.json {
+                output.json_line(&changed)?
+            } else {
+                writeln!(
                     output,
                     "byte {}: {} -> {}",
                     changed.offset, changed.before, changed.after
-                )?,
+                )?
             }
         }
     }

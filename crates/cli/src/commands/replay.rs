@@ -31,9 +31,10 @@ pub(super) fn run(args: &Replay, location: &ImageLocation) -> Outcome {
     let mut problems = Problems::default();
     for text in &args.images {
         let outcome = one(text, location).and_then(|replayed| {
-            match args.json {
-                true => output.json_line(&replayed)?,
-                false => tell(&replayed, text, &mut output)?,
+            if args.json {
+                output.json_line(&replayed)?
+            } else {
+                tell(&replayed, text, &mut output)?
             }
             Ok(())
         });
@@ -90,12 +91,13 @@ fn tell(replayed: &Replayed, text: &OsStr, output: &mut Output) -> std::io::Resu
         blocks,
         ..
     } = replayed;
-    match replayed.replayed {
-        true => writeln!(
+    if replayed.replayed {
+        writeln!(
             output,
             ": the journal was replayed ({transactions} transactions, {blocks} blocks) and the image \
-             closed"
-        ),
-        false => writeln!(output, ": there was no journal to replay"),
+         closed"
+        )
+    } else {
+        writeln!(output, ": there was no journal to replay")
     }
 }

@@ -91,9 +91,10 @@ fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     let block_size = u64::from(sb.block_size().bytes());
     let blocks = args.size.unwrap_or_else(|| device.size()) / block_size;
-    let size = match args.minimum {
-        true => Size::Minimum,
-        false => Size::Blocks(blocks),
+    let size = if args.minimum {
+        Size::Minimum
+    } else {
+        Size::Blocks(blocks)
     };
     let needed = match size {
         Size::Blocks(blocks) => blocks.saturating_mul(block_size),
@@ -168,13 +169,14 @@ fn cut(image: &Path, location: &ImageLocation, len: u64) -> io::Result<()> {
 
 fn tell(args: &Resize, resized: &Resized) -> Outcome {
     let mut output = Output::new();
-    match args.json {
-        true => output.json_pretty(resized)?,
-        false => writeln!(
+    if args.json {
+        output.json_pretty(resized)?
+    } else {
+        writeln!(
             output,
             "{} blocks of {} bytes, before {}",
             resized.blocks, resized.block_size, resized.blocks_before
-        )?,
+        )?
     }
     output.finish()
 }

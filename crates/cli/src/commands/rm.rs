@@ -45,9 +45,10 @@ fn tree(fs: &Filesystem, at: &ImagePath, problems: &mut Problems) -> Outcome {
     let removed = fs.remove_dir_all_with(&at.path, |e| {
         problems.note(at.failure(&e));
         stopped = is_final(&e);
-        match stopped {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if stopped {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     });
     removed.map_err(|e| at.failure(&e))?;

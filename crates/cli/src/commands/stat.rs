@@ -63,13 +63,15 @@ struct Found {
 
 fn look(fs: &Filesystem, from: &ImagePath) -> extant::Result<Found> {
     let metadata = fs.symlink_metadata(&from.path)?;
-    let target = match metadata.is_symlink() {
-        true => Some(fs.read_link(&from.path)?.as_os_str().as_bytes().to_vec()),
-        false => None,
+    let target = if metadata.is_symlink() {
+        Some(fs.read_link(&from.path)?.as_os_str().as_bytes().to_vec())
+    } else {
+        None
     };
-    let extents = match metadata.is_file() {
-        true => Some(fs.open_file(&from.path)?.extents()?.len() as u64),
-        false => None,
+    let extents = if metadata.is_file() {
+        Some(fs.open_file(&from.path)?.extents()?.len() as u64)
+    } else {
+        None
     };
     let xattrs = fs.xattrs(&from.path)?.into_iter();
     Ok(Found {

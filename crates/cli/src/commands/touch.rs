@@ -30,16 +30,18 @@ fn one(
     accessed: Option<Timestamp>,
     modified: Option<Timestamp>,
 ) -> extant::Result<()> {
-    let found = match args.no_dereference {
-        true => look_at_link(fs, &at.path)?,
-        false => look(fs, &at.path)?,
+    let found = if args.no_dereference {
+        look_at_link(fs, &at.path)?
+    } else {
+        look(fs, &at.path)?
     };
     if found.is_none() {
         if args.no_create || args.no_dereference {
-            return match args.no_create {
-                true => Ok(()),
+            return if args.no_create {
+                Ok(())
+            } else {
                 // Says that it is missing.
-                false => fs.symlink_metadata(&at.path).map(drop),
+                fs.symlink_metadata(&at.path).map(drop)
             };
         }
         OpenOptions::new()
@@ -47,9 +49,10 @@ fn one(
             .create(true)
             .open(fs, &at.path)?;
     }
-    let path = match args.no_dereference {
-        true => at.path.clone(),
-        false => follow(fs, &at.path)?,
+    let path = if args.no_dereference {
+        at.path.clone()
+    } else {
+        follow(fs, &at.path)?
     };
     fs.set_times(path, accessed, modified)
 }

@@ -50,9 +50,10 @@ fn tune(args: &Tune, location: &ImageLocation) -> Outcome {
     if args.list && args.changes_something() {
         return Err(Failure::usage("--list changes nothing: give it alone"));
     }
-    let spec = match args.changes_something() {
-        true => OpenSpec::read_write(image),
-        false => OpenSpec::read_only(image),
+    let spec = if args.changes_something() {
+        OpenSpec::read_write(image)
+    } else {
+        OpenSpec::read_only(image)
     };
     let spec = spec.offset(location.offset).partition(location.partition);
     let device = spec.open().map_err(Failure::new)?;
@@ -168,9 +169,12 @@ fn list(sb: &Superblock) -> Outcome {
     let journal = MountDefaults::JOURNAL_WRITEBACK;
     let options: Vec<&str> = MOUNT_DEFAULTS
         .iter()
-        .filter(|(_, option)| match journal.contains(*option) {
-            true => defaults & journal == *option,
-            false => defaults.contains(*option),
+        .filter(|(_, option)| {
+            if journal.contains(*option) {
+                defaults & journal == *option
+            } else {
+                defaults.contains(*option)
+            }
         })
         .map(|(name, _)| *name)
         .collect();

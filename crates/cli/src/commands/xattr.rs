@@ -13,9 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 pub(super) fn run(args: &Xattr, location: &ImageLocation) -> Outcome {
-    let path_of = |fs: &Filesystem, at: &ImagePath| match args.no_dereference {
-        true => Ok(at.path.clone()),
-        false => follow(fs, &at.path).map_err(|e| at.failure(&e)),
+    let path_of = |fs: &Filesystem, at: &ImagePath| {
+        if args.no_dereference {
+            Ok(at.path.clone())
+        } else {
+            follow(fs, &at.path).map_err(|e| at.failure(&e))
+        }
     };
     match &args.what {
         XattrDo::Ls { path, values } => {

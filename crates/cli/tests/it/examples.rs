@@ -197,9 +197,10 @@ impl Desk {
             let _ = fs::remove_file(self.at("whole.img"));
             copy_of(&self.place.arg("two.img"), &self.place.arg("whole.img"));
         }
-        let disks: [(&str, &str); 2] = match of_mount {
-            true => [("disk.img", "base.img"), ("whole-disk.img", "one.img")],
-            false => [("disk.img", "two.img"), ("whole-disk.img", "one.img")],
+        let disks: [(&str, &str); 2] = if of_mount {
+            [("disk.img", "base.img"), ("whole-disk.img", "one.img")]
+        } else {
+            [("disk.img", "two.img"), ("whole-disk.img", "one.img")]
         };
         for (name, from) in disks {
             let _ = fs::remove_file(self.at(name));
@@ -249,9 +250,10 @@ impl Desk {
             .replace("/usr/share/man/man1", "man1")
             .replace("/var/tmp/", "")
             .replace("/dev/sdb1", "bad.img");
-        let output = match typed.contains("--foreground") {
-            true => self.shell(&format!("{typed} > /dev/null 2>&1 &")),
-            false => self.shell(&typed),
+        let output = if typed.contains("--foreground") {
+            self.shell(&format!("{typed} > /dev/null 2>&1 &"))
+        } else {
+            self.shell(&typed)
         };
         let code = output.status.code();
         // What is repaired in examples is damaged.

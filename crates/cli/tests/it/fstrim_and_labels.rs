@@ -34,16 +34,15 @@ fn run(program: &str, args: &[&str]) -> Output {
 
 fn fstrim(args: &[&str]) -> Result<u64, String> {
     let run = run("fstrim", &[args, &["--verbose"]].concat());
-    match run.status.success() {
-        true => {
-            let said = String::from_utf8(run.stdout).unwrap();
-            let bytes = said
-                .split('(')
-                .nth(1)
-                .and_then(|rest| rest.split(' ').next());
-            Ok(bytes.unwrap().parse().unwrap())
-        }
-        false => Err(String::from_utf8(run.stderr).unwrap()),
+    if run.status.success() {
+        let said = String::from_utf8(run.stdout).unwrap();
+        let bytes = said
+            .split('(')
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        Ok(bytes.unwrap().parse().unwrap())
+    } else {
+        Err(String::from_utf8(run.stderr).unwrap())
     }
 }
 
@@ -132,9 +131,10 @@ fn label(point: &Path, new: Option<&str>) -> Result<String, String> {
     let mut script = Command::new("perl");
     script.args(["-e", SCRIPT]).arg(point).args(new);
     let run = script.output().unwrap();
-    match run.status.success() {
-        true => Ok(String::from_utf8(run.stdout).unwrap()),
-        false => Err(String::from_utf8(run.stderr).unwrap()),
+    if run.status.success() {
+        Ok(String::from_utf8(run.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(run.stderr).unwrap())
     }
 }
 
@@ -153,12 +153,11 @@ fn the_label_of_a_mount_is_read_and_changed_as_under_linux() {
     let mut told = Vec::new();
     for by_linux in [false, true] {
         let file = if by_linux { &copy } else { &image };
-        match by_linux {
-            true => {
-                let args = ["-o", "loop", &file.display().to_string(), &at];
-                assert!(run("mount", &args).status.success());
-            }
-            false => mount(file, &point, "rw"),
+        if by_linux {
+            let args = ["-o", "loop", &file.display().to_string(), &at];
+            assert!(run("mount", &args).status.success());
+        } else {
+            mount(file, &point, "rw")
         }
         let answers = [
             label(&point, None),
@@ -170,9 +169,10 @@ fn the_label_of_a_mount_is_read_and_changed_as_under_linux() {
             label(&point, Some("after")),
             label(&point, None),
         ];
-        match by_linux {
-            true => unmount_linux(&point, file),
-            false => umount(&point),
+        if by_linux {
+            unmount_linux(&point, file)
+        } else {
+            umount(&point)
         }
         assert_clean(file);
         assert_eq!(
@@ -238,12 +238,11 @@ fn a_change_of_flags_that_changes_none_sets_the_time_of_change_as_under_linux() 
     let file = dir.at("file");
     let mut told = Vec::new();
     for by_linux in [false, true] {
-        match by_linux {
-            true => {
-                let args = ["-o", "loop", &image.display().to_string(), &at];
-                assert!(run("mount", &args).status.success());
-            }
-            false => mount(&image, &point, "rw"),
+        if by_linux {
+            let args = ["-o", "loop", &image.display().to_string(), &at];
+            assert!(run("mount", &args).status.success());
+        } else {
+            mount(&image, &point, "rw")
         }
         fs::write(&file, "text").unwrap();
         let changes = ["+A", "+A", "-s", "+Ai", "+Ai", "-i", "=A", "-A"].map(|change| {
@@ -259,9 +258,10 @@ fn a_change_of_flags_that_changes_none_sets_the_time_of_change_as_under_linux() 
         });
         told.push(changes);
         fs::remove_file(&file).unwrap();
-        match by_linux {
-            true => unmount_linux(&point, &image),
-            false => umount(&point),
+        if by_linux {
+            unmount_linux(&point, &image)
+        } else {
+            umount(&point)
         }
         assert_clean(&image);
     }

@@ -110,9 +110,10 @@ struct Load(std::sync::Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
 impl Load {
     fn new() -> Self {
         let is_over = std::sync::Arc::new(AtomicBool::new(false));
-        let threads = match is_full_run() {
-            true => std::thread::available_parallelism().map_or(2, usize::from),
-            false => 1,
+        let threads = if is_full_run() {
+            std::thread::available_parallelism().map_or(2, usize::from)
+        } else {
+            1
         };
         let threads = (0..threads).map(|_| {
             let is_over = std::sync::Arc::clone(&is_over);
@@ -501,15 +502,12 @@ fn a_mount_that_fails_for_want_of_descriptors_leaves_nothing_behind() {
             .args([&image, &point])
             .output()
             .unwrap();
-        match run.status.success() {
-            true => {
-                worked += 1;
-                umount(&point);
-            }
-            false => {
-                failed += 1;
-                assert!(!run.stderr.is_empty(), "it says why");
-            }
+        if run.status.success() {
+            worked += 1;
+            umount(&point);
+        } else {
+            failed += 1;
+            assert!(!run.stderr.is_empty(), "it says why");
         }
         assert!(!is_mounted(), "with {most} descriptors");
         wait_until("its processes are gone", || {

@@ -112,12 +112,13 @@ impl Alloc {
             self.touch_group(handle, group, loaded);
             state.release(run.clone());
             if kind == FreedKind::Data && self.reuses_at_once() {
-                state.split_by_age(run.clone(), |state, run, is_new| match is_new {
-                    true => {
+                state.split_by_age(run.clone(), |state, run, is_new| {
+                    if is_new {
                         state.return_taken(&run);
                         back += run.end - run.start;
+                    } else {
+                        wait.push(run)
                     }
-                    false => wait.push(run),
                 });
             } else {
                 wait.push(run.clone());

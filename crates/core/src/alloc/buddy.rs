@@ -432,9 +432,10 @@ mod tests {
         let inside = end.min(clusters);
         let blocks = |order: u32| (0..inside >> order).map(|at| at as usize);
         let has_block = |order| blocks(order).any(|at| naive.block_free(order, at));
-        let room = match rng.one_in(2) {
-            true => 0,
-            false => len << rng.below(4),
+        let room = if rng.one_in(2) {
+            0
+        } else {
+            len << rng.below(4)
         };
         match buddy.near(goal, end, len, room) {
             Some(run) => {

@@ -58,9 +58,10 @@ impl ContendedGroups {
 impl Alloc {
     /// Chooses the group in which a CPU takes inodes for files whose directory is in group `home`.
     pub(super) fn inode_home(&self, home: u32, cpu: usize, now: Seq) -> u32 {
-        match self.contended.avoids(cpu, home, now) {
-            true => alternate_group(self.volume.geometry(), home, cpu),
-            false => home,
+        if self.contended.avoids(cpu, home, now) {
+            alternate_group(self.volume.geometry(), home, cpu)
+        } else {
+            home
         }
     }
 

@@ -322,9 +322,10 @@ impl Takers {
         if let Some(last) = self.blocks.get_mut(cpu) {
             *last = block + 1;
         }
-        self.mixed = match self.last == cpu {
-            true => self.mixed.saturating_sub(1),
-            false => (self.mixed + Self::ONE_IN - 1).min(Self::MOST),
+        self.mixed = if self.last == cpu {
+            self.mixed.saturating_sub(1)
+        } else {
+            (self.mixed + Self::ONE_IN - 1).min(Self::MOST)
         };
         self.last = cpu;
         self.are_many()
@@ -390,9 +391,10 @@ impl State {
         while at < run.end {
             let before = self.before.bits();
             let is_new = !bitmap::test(before, at);
-            let end = match is_new {
-                true => bitmap::next_set(before, at, run.end),
-                false => bitmap::next_clear(before, at, run.end),
+            let end = if is_new {
+                bitmap::next_set(before, at, run.end)
+            } else {
+                bitmap::next_clear(before, at, run.end)
             };
             let end = end.unwrap_or(run.end);
             each(self, at..end, is_new);

@@ -84,9 +84,10 @@ impl Alloc {
         let image = GroupImage {
             group,
             desc: state.desc,
-            blocks: match is_on(Mutant::AllocatorBitmapStored) {
-                true => Bitmap::new(&state.space.used(state.blocks.bits().len())),
-                false => state.blocks.clone(),
+            blocks: if is_on(Mutant::AllocatorBitmapStored) {
+                Bitmap::new(&state.space.used(state.blocks.bits().len()))
+            } else {
+                state.blocks.clone()
             },
             inodes: state.inodes.clone(),
             blocks_changed: std::mem::take(&mut state.blocks_changed),

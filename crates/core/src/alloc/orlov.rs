@@ -61,9 +61,10 @@ impl Alloc {
         };
         let start = u64::from(parent.ino.get());
         // Files of different directories go on in different places when all of that is full.
-        let far = match is_dir {
-            true => first,
-            false => (mix(start) % u64::from(groups.max(1))) as u32,
+        let far = if is_dir {
+            first
+        } else {
+            (mix(start) % u64::from(groups.max(1))) as u32
         };
         std::iter::once(first)
             .chain(self.hops(home, start).filter(move |_| hops))

@@ -91,9 +91,10 @@ impl Spending {
     /// paid from what is for all, or the reserve too if that `has_reserve`. `is_limited` says whether
     /// quotas hold it to limits. Without an allocator there is nothing to take.
     pub(crate) fn new(alloc: Option<&Alloc>, has_reserve: bool, is_limited: bool) -> Self {
-        let share = match has_reserve {
-            true => Share::Reserve,
-            false => Share::Open,
+        let share = if has_reserve {
+            Share::Reserve
+        } else {
+            Share::Open
         };
         let entry = Entry {
             fs: alloc.map_or(0, Alloc::id),

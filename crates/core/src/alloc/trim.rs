@@ -196,9 +196,10 @@ impl Alloc {
                 continue;
             }
             let wanted = left.min(run.end - run.start);
-            let granted = match batch.runs.len() < RUNS && wanted > 0 {
-                true => grant(wanted).unwrap_or(0),
-                false => 0,
+            let granted = if batch.runs.len() < RUNS && wanted > 0 {
+                grant(wanted).unwrap_or(0)
+            } else {
+                0
             };
             if granted > 0 {
                 batch.runs.push(run.start..run.start + granted);

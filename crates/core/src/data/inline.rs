@@ -28,9 +28,10 @@ pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
         return Ok(Some(0));
     };
     let image = held.snapshot();
-    match image.is_inline() {
-        true => read_inline(fs, &image, offset, buf).map(Some),
-        false => Ok(None),
+    if image.is_inline() {
+        read_inline(fs, &image, offset, buf).map(Some)
+    } else {
+        Ok(None)
     }
 }
 

@@ -75,9 +75,10 @@ pub(super) fn inside_file(live: &LiveInode, offset: u64, len: usize) -> usize {
 /// Refuses what has no content that can be written where it lies.
 pub(super) fn check_writable(image: &Inode) -> Result<()> {
     check_changeable(image)?;
-    match image.is_inline() {
-        true => Err(Error::Internal("a write inside an inode")),
-        false => Ok(()),
+    if image.is_inline() {
+        Err(Error::Internal("a write inside an inode"))
+    } else {
+        Ok(())
     }
 }
 
@@ -100,9 +101,10 @@ pub(super) fn check_changeable(image: &Inode) -> Result<()> {
 
 /// Refuses to change what a file has by now if it may only grow.
 pub(super) fn check_content(image: &Inode) -> Result<()> {
-    match image.flags().contains(InodeFlags::APPEND) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if image.flags().contains(InodeFlags::APPEND) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 

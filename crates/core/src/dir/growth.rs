@@ -120,17 +120,19 @@ impl Growth {
         let splits = self.leaf.is_some();
         for ((seal, data), block) in self.created.into_iter().zip(blocks) {
             let block = Pblk::new(block);
-            let block = match splits && is_on(Mutant::SplitHalfLogged) {
-                true => publish_only(handle, block, seal, data, None),
-                false => handle.create(block, seal, data),
+            let block = if splits && is_on(Mutant::SplitHalfLogged) {
+                publish_only(handle, block, seal, data, None)
+            } else {
+                handle.create(block, seal, data)
             };
             block.set_verified(Structure::DirBlock, Some(live.ino()));
         }
         for (block, seal, data) in self.edited {
             let is_index = matches!(seal, Seal::DxRoot(_) | Seal::DxNode(_));
-            match is_index && is_on(Mutant::IndexForgotten) {
-                true => publish_only(handle, block.block(), seal, data, Some(&block)),
-                false => handle.replace(&block, seal, data),
+            if is_index && is_on(Mutant::IndexForgotten) {
+                publish_only(handle, block.block(), seal, data, Some(&block))
+            } else {
+                handle.replace(&block, seal, data)
             };
         }
         if let Some((lblk, _)) = self.leaf {

@@ -167,8 +167,9 @@ pub(super) fn leave(handle: &Handle<'_>, dir: &Held) -> Result<()> {
 
 /// Blocks that [`leave`] may change.
 pub(super) fn leave_credits(dir: &Inode) -> u32 {
-    match dir.is_inline() {
-        true => LEAVE_CREDITS + 1,
-        false => 0,
+    if dir.is_inline() {
+        LEAVE_CREDITS + 1
+    } else {
+        0
     }
 }

@@ -146,9 +146,10 @@ fn by_position(dir: &Directory<'_>, at: u64) -> Result<Batch> {
     let log2 = dir.fs.block_size().log2();
     let mut batch = Batch::default();
     let mut last = None;
-    let end = match dir.inode.is_inline() {
-        true => u64::MAX,
-        false => (at >> log2).saturating_add(1) << log2,
+    let end = if dir.inode.is_inline() {
+        u64::MAX
+    } else {
+        (at >> log2).saturating_add(1) << log2
     };
     let next = readdir(dir.fs, dir.inode, Cookie::from_raw(at), |entry| {
         // The cookie behind an entry is the end of its record: in this block.

@@ -114,9 +114,10 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Held) -> Result<bool> {
     let image = dir.snapshot();
     let is_name = |name: &[u8]| name != b"." && name != b"..";
     let first = super::readdir(fs, &image, super::Cookie::START, |entry| {
-        match is_name(entry.name) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if is_name(entry.name) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     })?;
     Ok(first.is_none())
@@ -181,11 +182,12 @@ fn change_entry(
 
 /// Returns how a name is written in the directory. The caller holds its lock, and names stay where they are.
 fn stored<'n>(dir: &Directory<'_>, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
-    match dir.is_casefolded() {
-        false => Ok(Cow::Borrowed(name)),
-        true => lookup::stored_name(dir, name)?
+    if !dir.is_casefolded() {
+        Ok(Cow::Borrowed(name))
+    } else {
+        lookup::stored_name(dir, name)?
             .map(Cow::Owned)
-            .ok_or(Error::NotFound),
+            .ok_or(Error::NotFound)
     }
 }
 

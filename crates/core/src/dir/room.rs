@@ -39,11 +39,12 @@ pub(super) fn check_encoding(dir: &Directory<'_>, name: &[u8]) -> Result<()> {
         let encoding = dir.fs.superblock().encoding();
         encoding.is_some_and(|(_, flags)| flags & STRICT != 0)
     };
-    match dir.is_casefolded() && is_strict() && fold_name(name).is_none() {
-        true => Err(Error::InvalidInput(
+    if dir.is_casefolded() && is_strict() && fold_name(name).is_none() {
+        Err(Error::InvalidInput(
             "a name that is not UTF-8, which casefolded directories of this file system do not take",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -105,9 +106,10 @@ fn insert_into(
         return Ok(true);
     }
     let may_move = may_move && edit::slack(&block, &dir.layout).in_place(place)? >= need;
-    let packed = match may_move {
-        true => pack(&block, &dir.layout, entry).in_place(place)?,
-        false => None,
+    let packed = if may_move {
+        pack(&block, &dir.layout, entry).in_place(place)?
+    } else {
+        None
     };
     if let Some(packed) = &packed {
         handle.edit_locked(&mut block, dir.leaf_seal(), |bytes| {

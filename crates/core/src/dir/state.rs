@@ -96,10 +96,7 @@ impl Start {
 
     /// Returns where a search for `need` bytes may begin.
     pub(super) fn of(self, need: usize) -> usize {
-        match need >= self.need {
-            true => self.at,
-            false => 0,
-        }
+        if need >= self.need { self.at } else { 0 }
     }
 }
 

@@ -117,9 +117,10 @@ impl Rig {
             if entry.name == b"." || entry.name == b".." {
                 return ControlFlow::Continue(());
             }
-            match visit(entry.name, entry.ino, entry.next) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if visit(entry.name, entry.ino, entry.next) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         })
         .unwrap();
@@ -200,13 +201,12 @@ fn any_name(rng: &mut Rng, longest: u64) -> Vec<u8> {
 fn mix(rig: &Rig, rng: &mut Rng, model: &mut Model, steps: usize, longest: u64) {
     for _ in 0..steps {
         // More come than go.
-        let name = match rng.below(3) > 0 {
-            true => any_name(rng, longest),
-            false => {
-                let from = any_name(rng, longest);
-                let known = model.range(from.clone()..).next();
-                known.map_or(from, |(name, _)| name.clone())
-            }
+        let name = if rng.below(3) > 0 {
+            any_name(rng, longest)
+        } else {
+            let from = any_name(rng, longest);
+            let known = model.range(from.clone()..).next();
+            known.map_or(from, |(name, _)| name.clone())
         };
         let ino = *rng.pick(&rig.files);
         assert_eq!(rig.lookup(&name), model.get(&name).copied());

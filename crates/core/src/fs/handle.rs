@@ -86,9 +86,10 @@ impl<'f> Handle<'f> {
         if live.touched().last() == seq.get() {
             return Ok(());
         }
-        let block = match self.fs.keeps_records_of(live.home(), seq) {
-            true => None,
-            false => Some(self.fs.inode_table_block(live)?),
+        let block = if self.fs.keeps_records_of(live.home(), seq) {
+            None
+        } else {
+            Some(self.fs.inode_table_block(live)?)
         };
         if self.fs.counts_usage() {
             live.begin_counting(self.fs)?;

@@ -121,9 +121,10 @@ impl LogItem for OrphanBlocks<'_> {
             .write_state
             .orphans
             .capture(numbers.take(ORPHAN_BLOCKS));
-        Ok(match slots.is_empty() {
-            true => None,
-            false => Some(Box::new(CapturedOrphans { fs: self.fs, slots })),
+        Ok(if slots.is_empty() {
+            None
+        } else {
+            Some(Box::new(CapturedOrphans { fs: self.fs, slots }))
         })
     }
 

@@ -256,9 +256,10 @@ impl Fs {
     /// What holds owners to limits, where any are.
     #[inline]
     pub(crate) fn ledger(&self) -> Option<&Ledger> {
-        match self.counts_usage() {
-            true => self.accounts()?.ledger(),
-            false => None,
+        if self.counts_usage() {
+            self.accounts()?.ledger()
+        } else {
+            None
         }
     }
 

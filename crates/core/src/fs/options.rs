@@ -94,9 +94,10 @@ pub(crate) struct AccessPolicy {
 impl AccessPolicy {
     pub(crate) fn of(options: &MountOptions) -> Self {
         Self {
-            when: match options.read_only {
-                true => AccessTimes::Never,
-                false => options.access_times,
+            when: if options.read_only {
+                AccessTimes::Never
+            } else {
+                options.access_times
             },
             dirs: options.dir_access_times,
             lazy: options.lazy_times,
@@ -226,9 +227,10 @@ impl MountOptions {
     /// write.
     #[must_use]
     pub fn delalloc(self, on: bool) -> Self {
-        self.data_mode(match on {
-            true => DataMode::Delayed,
-            false => DataMode::Placed,
+        self.data_mode(if on {
+            DataMode::Delayed
+        } else {
+            DataMode::Placed
         })
     }
 

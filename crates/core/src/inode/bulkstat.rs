@@ -405,9 +405,10 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
     /// Makes an inode of its slot, to come into memory.
     #[inline]
     fn load(&mut self, ino: Ino, slot: &[u8], is_sound: bool, home: Pblk) -> Result<Metadata> {
-        let inode = match is_sound {
-            true => self.fs.parse_sound_inode(ino, slot)?,
-            false => self.fs.parse_inode(ino, slot)?,
+        let inode = if is_sound {
+            self.fs.parse_sound_inode(ino, slot)?
+        } else {
+            self.fs.parse_inode(ino, slot)?
         };
         let metadata = inode.metadata(self.fs.block_size());
         self.loaded

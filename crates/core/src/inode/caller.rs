@@ -86,8 +86,9 @@ pub(crate) fn without_set_ids(image: &Inode, caller: Option<&Caller>) -> u16 {
     }
     let is_outside = caller.is_some_and(|caller| !caller.is_in(image.disk().gid));
     let keeps_group = permissions & GROUP_EXECUTE == 0 && !is_outside;
-    match keeps_group {
-        true => permissions & !SET_UID,
-        false => permissions & !(SET_UID | SET_GID),
+    if keeps_group {
+        permissions & !SET_UID
+    } else {
+        permissions & !(SET_UID | SET_GID)
     }
 }

@@ -70,9 +70,10 @@ impl LiveInode {
 
     /// Takes hold, unless the inode is leaving memory: then it comes back.
     pub(crate) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
-        match self.holds.try_hold() {
-            true => Ok(Held { live: self }),
-            false => Err(self),
+        if self.holds.try_hold() {
+            Ok(Held { live: self })
+        } else {
+            Err(self)
         }
     }
 

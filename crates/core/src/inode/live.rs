@@ -125,9 +125,12 @@ impl LiveInode {
     fn with_holds(image: Arc<Inode>, home: Pblk, holds: u64) -> Self {
         // Directories are shared by many threads; most files come and go without.
         let is_dir = image.is_dir();
-        let biased = |class| match is_dir {
-            true => BiasedRwLock::new(class, ()),
-            false => BiasedRwLock::unbiased(class, ()),
+        let biased = |class| {
+            if is_dir {
+                BiasedRwLock::new(class, ())
+            } else {
+                BiasedRwLock::unbiased(class, ())
+            }
         };
         Self {
             ino: image.ino(),
@@ -558,9 +561,10 @@ impl LiveInode {
                 self.publish(image, &guard);
             }
             let image = self.image.get(&guard);
-            let share = match image.is_fresh() {
-                true => Share::NOTHING,
-                false => Share::of(image, fs.block_size()),
+            let share = if image.is_fresh() {
+                Share::NOTHING
+            } else {
+                Share::of(image, fs.block_size())
             };
             if let (Some(ledger), true) = (fs.ledger(), image.is_fresh()) {
                 ledger.change(self.ino, share, Share::of(image, fs.block_size()));

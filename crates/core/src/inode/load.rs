@@ -130,9 +130,10 @@ impl Fs {
     pub fn hold_same(&self, id: InodeId) -> Result<Held> {
         let held = self.hold(id.ino)?;
         // What is held keeps its number.
-        match held.id() == id {
-            true => Ok(held),
-            false => Err(Error::Stale),
+        if held.id() == id {
+            Ok(held)
+        } else {
+            Err(Error::Stale)
         }
     }
 
@@ -379,9 +380,10 @@ impl Fs {
         } else {
             &[]
         };
-        let inline = match disk.flags.contains(InodeFlags::INLINE_DATA) {
-            true => self.inline_of(ino, xattrs)?,
-            false => Inline::Missing,
+        let inline = if disk.flags.contains(InodeFlags::INLINE_DATA) {
+            self.inline_of(ino, xattrs)?
+        } else {
+            Inline::Missing
         };
         let file_type = self.judged_type(ino, &disk, inline)?;
         self.inode_rules().as_read(&mut disk, inline);

@@ -275,9 +275,10 @@ impl Metadata {
     #[inline]
     fn of(ino: Ino, file_type: FileType, disk: &DiskInode, block_size: BlockSize) -> Self {
         // Nobody is shown what is gone when the record is read again.
-        let [atime, ctime, mtime] = match disk.has_long_times() {
-            true => [disk.atime, disk.ctime, disk.mtime],
-            false => disk.stored_times(),
+        let [atime, ctime, mtime] = if disk.has_long_times() {
+            [disk.atime, disk.ctime, disk.mtime]
+        } else {
+            disk.stored_times()
         };
         Self {
             ino,

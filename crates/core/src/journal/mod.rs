@@ -206,9 +206,10 @@ impl Journal {
     /// # Errors
     /// [`Error::Device`] when the flush fails.
     pub(crate) fn flush_data(&self, since: FlushTicket) -> Result<()> {
-        match self.flushes.flush(&**self.volume.device(), since)? {
-            true => self.counters.flushes.inc(),
-            false => self.counters.shared_flushes.inc(),
+        if self.flushes.flush(&**self.volume.device(), since)? {
+            self.counters.flushes.inc()
+        } else {
+            self.counters.shared_flushes.inc()
         }
         Ok(())
     }

@@ -81,13 +81,15 @@ impl NewInode {
     /// User, group and project of the inode if it is made in `parent`.
     pub(crate) fn owners_in(&self, parent: &Inode) -> [u32; 3] {
         let parent = parent.disk();
-        let gid = match parent.mode.permissions() & SET_GID != 0 {
-            true => parent.gid,
-            false => self.gid,
+        let gid = if parent.mode.permissions() & SET_GID != 0 {
+            parent.gid
+        } else {
+            self.gid
         };
-        let project = match parent.flags.contains(InodeFlags::PROJECT_INHERIT) {
-            true => parent.project.unwrap_or(0),
-            false => 0,
+        let project = if parent.flags.contains(InodeFlags::PROJECT_INHERIT) {
+            parent.project.unwrap_or(0)
+        } else {
+            0
         };
         [self.uid, gid, project]
     }
@@ -104,9 +106,10 @@ impl Fs {
     /// The same for one in `parent`, whose access control list it may inherit.
     #[must_use]
     pub(crate) fn new_inode_credits_in(&self, parent: &Inode) -> u32 {
-        let inherited = match parent.may_have_attributes() {
-            true => Fresh::CREDITS,
-            false => 0,
+        let inherited = if parent.may_have_attributes() {
+            Fresh::CREDITS
+        } else {
+            0
         };
         self.new_inode_credits() + inherited
     }
@@ -148,9 +151,10 @@ impl Fs {
         let mut disk = blank(new, inherited.permissions, extra_isize);
         self.inherit(&mut disk, parent, new);
         disk.flags |= flags & !InodeFlags::INLINE_DATA;
-        match is_inline {
-            true => disk.flags |= InodeFlags::INLINE_DATA,
-            false => self.empty_map(&mut disk, new)?,
+        if is_inline {
+            disk.flags |= InodeFlags::INLINE_DATA
+        } else {
+            self.empty_map(&mut disk, new)?
         }
 
         let place = Parent {
@@ -302,16 +306,15 @@ impl Fs {
     /// of its own when the caller calls [`Fs::reap`].
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
         // Whoever goes through all inodes may hold it for a moment.
-        let deleted = match held.claim_last() {
-            true => {
-                let deleted = self.delete_with_more(handle, held.live());
-                if matches!(deleted, Ok(Progress::Done)) {
-                    return;
-                }
-                held.live().unclaim();
-                deleted.map(drop)
+        let deleted = if held.claim_last() {
+            let deleted = self.delete_with_more(handle, held.live());
+            if matches!(deleted, Ok(Progress::Done)) {
+                return;
             }
-            false => Ok(()),
+            held.live().unclaim();
+            deleted.map(drop)
+        } else {
+            Ok(())
         };
         // It must not stay in use without a name: the end of the last hold queues it.
         let noted = held

@@ -233,11 +233,10 @@ impl Fs {
     /// Credits with which deleting an inode gets along, a small one in one go.
     fn delete_credits(&self, image: &Inode) -> u32 {
         let attributes = xattr::give_up_credits(self, image);
-        match has_map(image) {
-            true => {
-                AFTER_MAP + attributes + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
-            }
-            false => AFTER_MAP + attributes,
+        if has_map(image) {
+            AFTER_MAP + attributes + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
+        } else {
+            AFTER_MAP + attributes
         }
     }
 }

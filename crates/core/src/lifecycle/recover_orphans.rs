@@ -107,9 +107,10 @@ impl Fs {
         let image = live.snapshot();
         if image.disk.links == 0 {
             // Just loaded: nobody holds it.
-            return match live.claim_if_unheld() {
-                true => self.delete(live),
-                false => Ok(()),
+            return if live.claim_if_unheld() {
+                self.delete(live)
+            } else {
+                Ok(())
             };
         }
         if image.file_type() == FileType::Regular && !image.is_inline() {

@@ -137,11 +137,12 @@ fn report(handle: &Handle<'_>, error: &Error) {
 
 /// Refuses to change a map of indirect blocks where space is allocated in clusters: Linux has no such files either.
 fn check_indirect(fs: &Fs) -> Result<()> {
-    match fs.cluster_size().is_block() {
-        true => Ok(()),
-        false => Err(Error::Unsupported {
+    if fs.cluster_size().is_block() {
+        Ok(())
+    } else {
+        Err(Error::Unsupported {
             features: "indirect blocks with bigalloc".to_owned(),
-        }),
+        })
     }
 }
 

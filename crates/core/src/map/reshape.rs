@@ -43,9 +43,10 @@ impl Reshape {
     /// have it, or it takes more changes than a transaction has; when a node is broken or cannot be read.
     pub(crate) fn make(fs: &Fs, live: &LiveInode) -> Result<Self> {
         let inode = live.snapshot();
-        let made = match inode.flags().contains(InodeFlags::EXTENTS) {
-            true => to_pointers(fs, &inode),
-            false => to_extents(fs, &inode),
+        let made = if inode.flags().contains(InodeFlags::EXTENTS) {
+            to_pointers(fs, &inode)
+        } else {
+            to_extents(fs, &inode)
         };
         made.inspect_err(|e| {
             if e.is_corruption() {
@@ -88,9 +89,10 @@ impl Reshape {
             inode.disk_mut().flags.set(InodeFlags::EXTENTS, extents);
             also(inode);
         };
-        let stored = match extents {
-            true => whole::build(handle, live, empty, &pieces, old_nodes, also),
-            false => indirect_insert::build(handle, live, empty, &pieces, old_nodes, also),
+        let stored = if extents {
+            whole::build(handle, live, empty, &pieces, old_nodes, also)
+        } else {
+            indirect_insert::build(handle, live, empty, &pieces, old_nodes, also)
         };
         stored.inspect_err(|e| report(handle, e))
     }
@@ -158,9 +160,10 @@ fn pieces_of(fs: &Fs, inode: &Inode) -> Result<Vec<Extent>> {
             return Err(too_much());
         }
     }
-    match walk.leaves() > MOST_LEAVES {
-        true => Err(too_much()),
-        false => Ok(pieces),
+    if walk.leaves() > MOST_LEAVES {
+        Err(too_much())
+    } else {
+        Ok(pieces)
     }
 }
 
@@ -206,14 +209,15 @@ fn finish(
     // Each new node may lie in another group.
     let groups = freed_in.len() as u32 + new_nodes.min(fs.geometry().groups_count());
     let credits = RECORD_AND_SUPERBLOCK + new_nodes + GROUP * groups;
-    match credits > fs.journal()?.max_credits() {
-        true => Err(too_much()),
-        false => Ok(Reshape {
+    if credits > fs.journal()?.max_credits() {
+        Err(too_much())
+    } else {
+        Ok(Reshape {
             empty,
             pieces,
             old_nodes,
             credits,
-        }),
+        })
     }
 }
 

@@ -218,9 +218,10 @@ pub(super) fn read(
         return Ok(Vec::new());
     }
     // What follows costs little where it lies in the same node.
-    let ahead = match image.flags().contains(InodeFlags::EXTENTS) {
-        true => range.end.saturating_add(AHEAD).min(1 << 32),
-        false => range.end,
+    let ahead = if image.flags().contains(InodeFlags::EXTENTS) {
+        range.end.saturating_add(AHEAD).min(1 << 32)
+    } else {
+        range.end
     };
     let mut walk = Walk::over(range.start..ahead);
     let mut runs = Vec::new();
@@ -369,9 +370,10 @@ impl Known {
 
     /// Returns what is known with `runs` of map version `version`, which cover a range without gaps.
     fn with(&self, version: u64, runs: Vec<Mapping>) -> Self {
-        let (mut parts, mut lost) = match self.version == version {
-            true => (self.parts.clone(), self.lost),
-            false => (Vec::new(), 0),
+        let (mut parts, mut lost) = if self.version == version {
+            (self.parts.clone(), self.lost)
+        } else {
+            (Vec::new(), 0)
         };
         let new = extent(&runs);
         if new.is_empty() || lost >= MOST_LOST {

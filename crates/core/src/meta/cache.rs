@@ -166,9 +166,10 @@ impl Cache {
     /// The image, or the one that is made of the changes since then if the block is open.
     #[inline]
     fn whole(&self, found: BlockRef, guard: &EpochGuard) -> BlockRef {
-        match found.buffer().is_open() {
-            false => found,
-            true => self.close(found, guard),
+        if !found.buffer().is_open() {
+            found
+        } else {
+            self.close(found, guard)
         }
     }
 
@@ -196,12 +197,13 @@ impl Cache {
         let longest = MAX_RUN_BYTES / self.block_size.len();
         let mut run: Vec<Claim<'_>> = Vec::new();
         for block in (first.get()..end).map(Pblk::new) {
-            let claimed = match self.is_cached(block) {
-                true => None,
-                false => match self.inflight.claim(block, || self.present(block)) {
+            let claimed = if self.is_cached(block) {
+                None
+            } else {
+                match self.inflight.claim(block, || self.present(block)) {
                     Claimed::Mine(claim) => Some(claim),
                     Claimed::Theirs(_) | Claimed::Found(_) => None,
-                },
+                }
             };
             let ends = claimed.is_none() || run.len() >= longest;
             if ends && !run.is_empty() {
@@ -323,9 +325,10 @@ impl Cache {
     fn load_one(&self, claim: Claim<'_>) -> Result<BlockRef> {
         let block = claim.key();
         let mut data = self.new_block();
-        let read = match self.overlaid(block, &mut data) {
-            true => Ok(()),
-            false => self.read_device(block, std::slice::from_mut(&mut data)),
+        let read = if self.overlaid(block, &mut data) {
+            Ok(())
+        } else {
+            self.read_device(block, std::slice::from_mut(&mut data))
         };
         match read {
             Ok(()) => Ok(self.publish(claim, data)),

@@ -49,9 +49,10 @@ impl Fs {
     pub fn freeze(self: &Arc<Self>) -> Result<Frozen> {
         let changes = self.changes()?;
         changes.close()?;
-        let left = match changes.is_read_only() {
-            true => Err(Error::ReadOnly),
-            false => self.mark_clean_for_now(),
+        let left = if changes.is_read_only() {
+            Err(Error::ReadOnly)
+        } else {
+            self.mark_clean_for_now()
         };
         if let Err(e) = left {
             changes.open();

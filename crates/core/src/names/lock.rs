@@ -121,9 +121,10 @@ impl Names {
         let a = self.stripe_of(first);
         let b = self.stripe_of(second);
         let lower = self.lock_stripe(a.min(b));
-        let upper = match a == b {
-            true => None,
-            false => self.lock_stripe(a.max(b)),
+        let upper = if a == b {
+            None
+        } else {
+            self.lock_stripe(a.max(b))
         };
         NameLocks {
             first: first.locked(),

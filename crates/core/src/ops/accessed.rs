@@ -47,11 +47,11 @@ fn note(fs: &Fs, policy: AccessPolicy, held: &Held) {
             inode.disk_mut().atime = time;
         }
     };
-    let noted = match policy.lazy {
-        true => fs.note_lazily(held, set),
-        false => fs
-            .start(1)
-            .and_then(|handle| held.live().update(&handle, set)),
+    let noted = if policy.lazy {
+        fs.note_lazily(held, set)
+    } else {
+        fs.start(1)
+            .and_then(|handle| held.live().update(&handle, set))
     };
     if let Err(error) = noted {
         tracing::debug!(%error, "the time of access to inode {} was not noted", held.ino());

@@ -133,9 +133,10 @@ fn unsupported(what: &str) -> Error {
 }
 
 fn refuse(image: &Inode, flags: InodeFlags) -> Result<()> {
-    match image.flags().intersects(flags) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if image.flags().intersects(flags) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 

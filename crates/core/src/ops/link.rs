@@ -55,10 +55,7 @@ fn link_once(ctx: OpContext<'_>, target: &Held, dir: &Held, name: &[u8]) -> Resu
         _ => {}
     }
     let is_first = target.snapshot().disk().links == 0;
-    let orphan = match is_first {
-        true => fs.orphan_credits(),
-        false => 0,
-    };
+    let orphan = if is_first { fs.orphan_credits() } else { 0 };
     let handle = fs.start(dir::insert_credits(fs, &image) + orphan + 2)?;
     // Both records are registered before the first change, so that none can fail after it.
     handle.touch_inode(target.live())?;

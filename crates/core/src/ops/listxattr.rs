@@ -45,8 +45,11 @@ pub fn for_each_xattr_live<'a, B>(
         let stored = split_name(name);
         stored.is_none_or(|stored| ctx.may_get_xattr(&image, stored.index).is_ok())
     };
-    xattr::for_each(ctx.fs(), &image, |name, value| match may_read(name) {
-        true => visit(name, value),
-        false => ControlFlow::Continue(()),
+    xattr::for_each(ctx.fs(), &image, |name, value| {
+        if may_read(name) {
+            visit(name, value)
+        } else {
+            ControlFlow::Continue(())
+        }
     })
 }

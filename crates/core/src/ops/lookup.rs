@@ -107,9 +107,10 @@ pub fn look_along<'a, 'n, R>(
     for name in names {
         let dir = at.image(&guard);
         let is_open = || ctx.may_search_at_once(at, dir, &guard) == Some(true);
-        let found = match dir.is_dir() && !dir.is_casefolded() && is_open() {
-            true => fs.names().get_under(dir.ino(), name, &guard)??,
-            false => return None,
+        let found = if dir.is_dir() && !dir.is_casefolded() && is_open() {
+            fs.names().get_under(dir.ino(), name, &guard)??
+        } else {
+            return None;
         };
         // Asked after the look: only then it was that directory's name that was found.
         if !at.is_here(&guard) {

@@ -31,9 +31,10 @@ pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
 /// Refuses a directory whose names are encrypted: as under Linux, names can be taken away there without a key, but neither given
 /// nor moved.
 pub(super) fn check_key(dir: &Held) -> Result<()> {
-    match dir.image(&pin()).is_encrypted() {
-        true => Err(Error::Encrypted),
-        false => Ok(()),
+    if dir.image(&pin()).is_encrypted() {
+        Err(Error::Encrypted)
+    } else {
+        Ok(())
     }
 }
 
@@ -52,9 +53,10 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
 pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
     let takes_all = !dir.flags().contains(InodeFlags::PROJECT_INHERIT);
     let project = |inode: &Inode| inode.disk().project.unwrap_or(0);
-    match takes_all || project(dir) == project(&file.copy()) {
-        true => Ok(()),
-        false => Err(Error::OtherProject),
+    if takes_all || project(dir) == project(&file.copy()) {
+        Ok(())
+    } else {
+        Err(Error::OtherProject)
     }
 }
 
@@ -94,9 +96,10 @@ pub(super) fn changing_of<R>(
 
 /// Makes what was done to an inode durable, if its flags ask for that.
 pub(super) fn make_durable_if_asked(fs: &Fs, inode: &Held) -> Result<()> {
-    match inode.asks_durable() {
-        true => fsync(fs, inode),
-        false => Ok(()),
+    if inode.asks_durable() {
+        fsync(fs, inode)
+    } else {
+        Ok(())
     }
 }
 

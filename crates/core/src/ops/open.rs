@@ -52,8 +52,9 @@ pub fn open<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: OpenFor) ->
     let write = if writes { WRITE } else { 0 };
     ctx.may_access(inode, read | write)?;
     let elsewhere = wanted.truncate || (wanted.write && !wanted.append);
-    match elsewhere && image.flags().contains(InodeFlags::APPEND) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if elsewhere && image.flags().contains(InodeFlags::APPEND) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }

@@ -141,9 +141,10 @@ fn rename_once(
     let across = from.dir.ino() != to.dir.ino();
     // Whatever moves between directories waits here, so that the shape of the tree stands still
     // while ancestors are compared.
-    let _topology = match across {
-        true => Some(fs.rename_topology()?.lock()),
-        false => None,
+    let _topology = if across {
+        Some(fs.rename_topology()?.lock())
+    } else {
+        None
     };
     let found = find(fs, from, to)?;
     if flags.no_replace && found.victim.is_some() {
@@ -156,9 +157,10 @@ fn rename_once(
     }
     let inside_victim = || Error::NotEmpty;
     let from_first = !across || order_parents(fs, from.dir, to.dir, &found, inside_victim)?;
-    let (first, second) = match from_first {
-        true => (from.dir, to.dir),
-        false => (to.dir, from.dir),
+    let (first, second) = if from_first {
+        (from.dir, to.dir)
+    } else {
+        (to.dir, from.dir)
     };
     let mut children: Vec<(&LiveInode, Access)> = vec![(&found.source, Access::Exclusive)];
     children.extend(found.victim.iter().map(|held| (&**held, Access::Exclusive)));
@@ -196,15 +198,14 @@ fn rename_once(
         + 6;
     let from_image = from.dir.copy();
     let mut let_in = None;
-    let (credits, whiteout) = match flags.whiteout {
-        true => {
-            let new = NewInode::new(FileType::CharDevice, 0, now());
-            let new = ctx.adopt(&from_image, &new)?;
-            let_in = fs.admit_new_inode(|| new.owners_in(&from_image))?;
-            let more = fs.new_inode_credits_in(&from_image);
-            (credits + more, Some(new))
-        }
-        false => (credits, None),
+    let (credits, whiteout) = if flags.whiteout {
+        let new = NewInode::new(FileType::CharDevice, 0, now());
+        let new = ctx.adopt(&from_image, &new)?;
+        let_in = fs.admit_new_inode(|| new.owners_in(&from_image))?;
+        let more = fs.new_inode_credits_in(&from_image);
+        (credits + more, Some(new))
+    } else {
+        (credits, None)
     };
     let handle = fs.start(credits)?;
     let whiteout = whiteout
@@ -295,9 +296,10 @@ fn finish(
         dir::set_parent(handle, &found.source, to.dir.ino())?;
     }
     let loses_dir = moves_dir || (is_dir && found.victim.is_some());
-    match loses_dir {
-        true => remove_subdirectory(handle, from.dir)?,
-        false => touch_parent(handle, from.dir)?,
+    if loses_dir {
+        remove_subdirectory(handle, from.dir)?
+    } else {
+        touch_parent(handle, from.dir)?
     }
     if from.dir.ino() != to.dir.ino() {
         touch_parent(handle, to.dir)?;
@@ -314,9 +316,10 @@ fn finish(
 fn exchange_once(ctx: OpContext<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool> {
     let fs = ctx.fs();
     let across = one.dir.ino() != other.dir.ino();
-    let _topology = match across {
-        true => Some(fs.rename_topology()?.lock()),
-        false => None,
+    let _topology = if across {
+        Some(fs.rename_topology()?.lock())
+    } else {
+        None
     };
     let found = find(fs, one, other)?;
     let victim = found.victim.as_ref().ok_or(Error::NotFound)?;
@@ -325,9 +328,10 @@ fn exchange_once(ctx: OpContext<'_>, one: Name<'_>, other: Name<'_>) -> Result<b
     }
     let inside = || Error::InvalidInput("a directory cannot be moved into itself");
     let one_first = !across || order_parents(fs, one.dir, other.dir, &found, inside)?;
-    let (first, second) = match one_first {
-        true => (one.dir, other.dir),
-        false => (other.dir, one.dir),
+    let (first, second) = if one_first {
+        (one.dir, other.dir)
+    } else {
+        (other.dir, one.dir)
     };
     let parents = [(&**first, Access::Shared), (&**second, Access::Shared)];
     let children = [&found.source, victim].map(|held| (&**held, Access::Exclusive));

@@ -64,14 +64,16 @@ pub fn chown<'a>(
     changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
-        let mode = match image.is_dir() {
-            true => image.disk().mode,
-            false => Mode::new(image.file_type(), without_set_ids(&image, ctx.restricted())),
+        let mode = if image.is_dir() {
+            image.disk().mode
+        } else {
+            Mode::new(image.file_type(), without_set_ids(&image, ctx.restricted()))
         };
         let strips = mode != image.disk().mode;
-        match strips || uid.is_some() || gid.is_some() {
-            true => check_changeable(inode)?,
-            false => check_not_immutable(&image)?,
+        if strips || uid.is_some() || gid.is_some() {
+            check_changeable(inode)?
+        } else {
+            check_not_immutable(&image)?
         }
         ctx.may_chown(&image, uid, gid)?;
         if strips {

@@ -179,16 +179,18 @@ fn decoded(value: &[u8]) -> Result<Option<Acl>> {
     };
     // This id is nobody's.
     let is_nobody = |who| matches!(who, AclWho::User(u32::MAX) | AclWho::NamedGroup(u32::MAX));
-    match acl.entries().iter().any(|entry| is_nobody(entry.who)) {
-        true => Err(bad),
-        false => Ok(Some(acl)),
+    if acl.entries().iter().any(|entry| is_nobody(entry.who)) {
+        Err(bad)
+    } else {
+        Ok(Some(acl))
     }
 }
 
 fn check_full_name(name: &[u8]) -> Result<()> {
-    match (1..=NAME_MAX).contains(&name.len()) {
-        true => Ok(()),
-        false => Err(Error::AttributeName),
+    if (1..=NAME_MAX).contains(&name.len()) {
+        Ok(())
+    } else {
+        Err(Error::AttributeName)
     }
 }
 
@@ -200,9 +202,10 @@ fn acl_kind(name: &[u8]) -> Option<AclKind> {
 fn stored_name<'n>(inode: &Held, full: &'n [u8]) -> Result<AttributeName<'n>> {
     let Some(stored) = split_name(full) else {
         let empty = [&b"user."[..], b"trusted.", b"security."].contains(&full);
-        return Err(match empty {
-            true => Error::InvalidInput("an attribute needs a name behind its namespace"),
-            false => Error::NoNamespace,
+        return Err(if empty {
+            Error::InvalidInput("an attribute needs a name behind its namespace")
+        } else {
+            Error::NoNamespace
         });
     };
     match stored.index {

@@ -15,9 +15,10 @@ pub(crate) type Admission<'f> = Option<Granted<'f>>;
 impl Fs {
     /// Why the thread has owners use more.
     pub(crate) fn reason(&self) -> Reason {
-        match self.alloc_if_any().is_some_and(Alloc::is_limited) {
-            true => Reason::Asked,
-            false => Reason::LetIn,
+        if self.alloc_if_any().is_some_and(Alloc::is_limited) {
+            Reason::Asked
+        } else {
+            Reason::LetIn
         }
     }
 

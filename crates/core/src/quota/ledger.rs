@@ -249,9 +249,10 @@ const ALL: [bool; 3] = [true; 3];
 
 /// When the grace ends of limits that are set now; 0 if they are not exceeded.
 pub(super) fn grace_end(used: u64, soft: u64, now: u64, grace: u64) -> u64 {
-    match soft == 0 || used <= soft {
-        true => 0,
-        false => now.saturating_add(grace).max(1),
+    if soft == 0 || used <= soft {
+        0
+    } else {
+        now.saturating_add(grace).max(1)
     }
 }
 
@@ -409,12 +410,13 @@ impl Ledger {
             reserved.granted += bytes;
         }
         state.follow(ino, now);
-        match may {
-            true => Ok(Granted {
+        if may {
+            Ok(Granted {
                 ledger: self,
                 what: What::Space(ino, bytes),
-            }),
-            false => Err(Error::QuotaExceeded),
+            })
+        } else {
+            Err(Error::QuotaExceeded)
         }
     }
 
@@ -489,12 +491,13 @@ impl Ledger {
         } else {
             state.follow(ino, now);
         }
-        match may {
-            true => Ok(Granted {
+        if may {
+            Ok(Granted {
                 ledger: self,
                 what: What::Move(ino, before.inodes()),
-            }),
-            false => Err(Error::QuotaExceeded),
+            })
+        } else {
+            Err(Error::QuotaExceeded)
         }
     }
 

@@ -209,9 +209,10 @@ impl Both {
             size: u32::try_from(value.len()).map_err(|_| Error::AttributeTooLarge)?,
             hash: own_inode::hash_of(fs, value),
         };
-        match may_be_own && self.put(fs, room.of_own, Kept::new(name, own)) {
-            true => Ok(true),
-            false => Err(Error::NoSpace),
+        if may_be_own && self.put(fs, room.of_own, Kept::new(name, own)) {
+            Ok(true)
+        } else {
+            Err(Error::NoSpace)
         }
     }
 
@@ -341,9 +342,10 @@ impl Plan<'_> {
     /// # Errors
     /// [`Error::QuotaExceeded`].
     fn admit<'f>(&self, fs: &'f Fs, live: &LiveInode) -> Result<[Admission<'f>; 2]> {
-        let block = match self.old_block().is_none() && !self.after.outside.is_empty() {
-            true => fs.cluster_size().blocks().into(),
-            false => 0,
+        let block = if self.old_block().is_none() && !self.after.outside.is_empty() {
+            fs.cluster_size().blocks().into()
+        } else {
+            0
         };
         let [had, has] = [self.before, self.after].map(|both| both.own_sectors(fs));
         let values = has.saturating_sub(had) >> (fs.block_size().log2() - SECTOR_LOG2);
@@ -376,9 +378,10 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             None => true,
         };
     loop {
-        let mut spare = match needs_block {
-            true => Some(take_block(fs, plan.image)?),
-            false => None,
+        let mut spare = if needs_block {
+            Some(take_block(fs, plan.image)?)
+        } else {
+            None
         };
         let _let_in = plan.admit(fs, held)?;
         let value = plan
@@ -396,9 +399,10 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
         if let (Some(value), Some(taken)) = (plan.pending, value) {
             let hash = own_inode::hash_of(fs, value);
             let made = own_inode::provide(&handle, plan.image, value, hash, taken)?;
-            match after.resolve(made) {
-                true => in_record = Some(made),
-                false => in_block = Some(made),
+            if after.resolve(made) {
+                in_record = Some(made)
+            } else {
+                in_block = Some(made)
             }
         }
         let block = match store(&handle, plan, &after, in_block, &mut spare) {
@@ -486,9 +490,10 @@ pub(crate) fn give_up(handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> 
     if !image.may_have_attributes() {
         return Ok(());
     }
-    let own = match own_inode::is_possible(fs) {
-        true => Both::of(fs, &image)?,
-        false => Both::default(),
+    let own = if own_inode::is_possible(fs) {
+        Both::of(fs, &image)?
+    } else {
+        Both::default()
     };
     let block = image.disk().file_acl;
     let inside = own_inodes(&own.inside);
@@ -545,11 +550,12 @@ pub(crate) fn charge(fs: &Fs, inode: &mut Inode, block: Pblk) {
 
 /// Refuses a block of attributes to an inode where no inode may have one.
 fn check_may_have_blocks(fs: &Fs) -> Result<()> {
-    match fs.superblock().has_compat(Compat::EXT_ATTR) {
-        true => Ok(()),
-        false => Err(Error::Unsupported {
+    if fs.superblock().has_compat(Compat::EXT_ATTR) {
+        Ok(())
+    } else {
+        Err(Error::Unsupported {
             features: "ext_attr (the file system does not have it)".to_owned(),
-        }),
+        })
     }
 }
 
@@ -601,9 +607,10 @@ pub(crate) fn fresh(
     }
     Ok(Fresh {
         region: in_inode(&both.inside, room).ok_or(Error::NoSpace)?,
-        block: match both.outside.is_empty() {
-            true => None,
-            false => Some(shared::encoded(fs, &both.outside).ok_or(Error::NoSpace)?),
+        block: if both.outside.is_empty() {
+            None
+        } else {
+            Some(shared::encoded(fs, &both.outside).ok_or(Error::NoSpace)?)
         },
     })
 }

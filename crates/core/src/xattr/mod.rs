@@ -83,9 +83,10 @@ pub fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 /// Tells whether the inode has an attribute of this stored name.
 pub(crate) fn has(fs: &Fs, inode: &Inode, name: AttributeName<'_>) -> Result<bool> {
     let found = Areas::of(fs, inode)?.for_each(|_, entry| {
-        Ok(match entry.name == name {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        Ok(if entry.name == name {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         })
     })?;
     Ok(found.is_some())

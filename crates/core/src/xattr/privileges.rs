@@ -53,9 +53,10 @@ fn left_by(image: &Inode, actor: Actor<'_>) -> u16 {
 /// Those of changing attributes.
 #[inline]
 pub(crate) fn take_away(fs: &Fs, file: &Held, actor: Actor<'_>) -> Result<()> {
-    match loses(file, actor) {
-        true => take_away_now(fs, file, actor),
-        false => Ok(()),
+    if loses(file, actor) {
+        take_away_now(fs, file, actor)
+    } else {
+        Ok(())
     }
 }
 

@@ -46,9 +46,10 @@ impl Fs {
             .xattrs_with_content(&image, None)?
             .ok_or(Error::Internal("fewer attributes need more room"))?;
         let has_extents = self.superblock().has_incompat(Incompat::EXTENTS);
-        let map = match has_extents {
-            true => extent_root(&image, block.as_ref())?,
-            false => pointer_root(block.as_ref())?,
+        let map = if has_extents {
+            extent_root(&image, block.as_ref())?
+        } else {
+            pointer_root(block.as_ref())?
         };
         let charge = Charge {
             gained: block.as_ref().map_or(0, |block| block.len().into()),

@@ -142,9 +142,10 @@ fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
             }
             Step::Remove(n) => {
                 let file = find(n)?;
-                match file.snapshot().is_dir() {
-                    true => ops::rmdir(by, dir, &name(n))?,
-                    false => ops::unlink(by, dir, &name(n))?,
+                if file.snapshot().is_dir() {
+                    ops::rmdir(by, dir, &name(n))?
+                } else {
+                    ops::unlink(by, dir, &name(n))?
                 }
                 ops::release(fs, file)?;
                 Ok(0)

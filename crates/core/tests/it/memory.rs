@@ -317,9 +317,10 @@ fn data_and_holes_are_found_in_memory_without_writing_anything_back() {
                     let rest = blocks.get(from..).filter(|rest| !rest.is_empty())?;
                     let found = rest.iter().position(|&is| is == data);
                     let found = found.map(|i| ((from + i) as u64 * 1024).max(offset));
-                    match data {
-                        true => found,
-                        false => found.or(Some(blocks.len() as u64 * 1024)),
+                    if data {
+                        found
+                    } else {
+                        found.or(Some(blocks.len() as u64 * 1024))
                     }
                 };
                 let data = data::seek_data_live(&fs, &held, offset).unwrap();

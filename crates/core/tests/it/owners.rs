@@ -164,9 +164,10 @@ fn step(
         }
         (6, Some(key)) => {
             // Large ones of few kinds, so that files have the same.
-            let value = match fs.superblock().has_incompat(Incompat::EA_INODE) && rng.one_in(2) {
-                true => vec![7; *rng.pick(&[1500, 4096, 4097, 20_000])],
-                false => pattern(n, rng.between(1, 800) as usize),
+            let value = if fs.superblock().has_incompat(Incompat::EA_INODE) && rng.one_in(2) {
+                vec![7; *rng.pick(&[1500, 4096, 4097, 20_000])]
+            } else {
+                pattern(n, rng.between(1, 800) as usize)
             };
             let name: &[u8] = if rng.one_in(2) {
                 b"trusted.a"
@@ -500,9 +501,10 @@ fn damaged_quota_files_stop_changes_and_nothing_else() {
             };
             bytes[at as usize] = *rng.pick(&[0, 1, 2, 3, 0x7f, 0xff]);
         }
-        match exercise(&bytes) {
-            true => opened += 1,
-            false => refused += 1,
+        if exercise(&bytes) {
+            opened += 1
+        } else {
+            refused += 1
         }
     }
     println!("{opened} were changed, {refused} refused");

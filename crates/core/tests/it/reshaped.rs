@@ -110,9 +110,10 @@ fn a_file_keeps_its_content_and_its_blocks_whichever_map_it_has() {
             }
             data::writeback(&fs, &file, 0..u64::MAX).unwrap();
             let before = places(&fs, &file);
-            match has_extents(&file) {
-                true => to_pointers(&fs, &file).unwrap(),
-                false => to_extents(&fs, &file).unwrap(),
+            if has_extents(&file) {
+                to_pointers(&fs, &file).unwrap()
+            } else {
+                to_extents(&fs, &file).unwrap()
             }
             assert_eq!(has_extents(&file), round % 2 == 1);
             assert_eq!(before, places(&fs, &file), "seed {seed}, round {round}");
@@ -143,9 +144,10 @@ fn what_was_turned_is_what_linux_reads_and_writes() {
         for name in ["small", "large", "dir"] {
             let held = fs.hold(image.ino(name)).unwrap();
             assert_eq!(has_extents(&held), !back, "{name}");
-            match back {
-                true => to_extents(&fs, &held).unwrap(),
-                false => to_pointers(&fs, &held).unwrap(),
+            if back {
+                to_extents(&fs, &held).unwrap()
+            } else {
+                to_pointers(&fs, &held).unwrap()
             }
         }
         let dir = fs.hold(image.ino("dir")).unwrap();
@@ -339,9 +341,10 @@ fn names_are_found_while_the_map_of_their_directory_becomes_another() {
             });
         }
         for round in 0..300 {
-            let turned = match has_extents(&dir) {
-                true => to_pointers(&fs, &dir),
-                false => to_extents(&fs, &dir),
+            let turned = if has_extents(&dir) {
+                to_pointers(&fs, &dir)
+            } else {
+                to_extents(&fs, &dir)
             };
             if turned.is_err() || fs.checkpoint().is_err() {
                 done.store(true, Ordering::Relaxed);

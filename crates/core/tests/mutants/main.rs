@@ -128,9 +128,12 @@ fn plans(seed: u64) -> Vec<Plan> {
         let start = shape.filled(&engine);
         let start = start.done(&engine, &Script::one(fill(filler)));
         let start = start.unwrap_or_else(|e| panic!("{}: {e}", shape.name));
-        let script = |_| match checkpoints {
-            true => Script::random(&universe, &mut rng, &start, LEN),
-            false => reuse(&mut rng),
+        let script = |_| {
+            if checkpoints {
+                Script::random(&universe, &mut rng, &start, LEN)
+            } else {
+                reuse(&mut rng)
+            }
         };
         Plan {
             name: shape.name,
@@ -229,15 +232,16 @@ fn rare(rng: &mut Rng) -> Script {
 /// needs no transaction.
 fn reuse(rng: &mut Rng) -> Script {
     let path = || "b".to_owned();
-    let made = match rng.one_in(2) {
-        true => Op::Mkdir {
+    let made = if rng.one_in(2) {
+        Op::Mkdir {
             path: path(),
             mode: 0o700,
-        },
-        false => Op::Symlink {
+        }
+    } else {
+        Op::Symlink {
             path: path(),
             target: "far/".repeat(50),
-        },
+        }
     };
     let removed = match made {
         Op::Mkdir { .. } => Op::Rmdir { path: path() },

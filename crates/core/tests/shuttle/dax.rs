@@ -115,9 +115,10 @@ fn write_direct(fs: &Fs, file: &Held, offset: u64, bytes: &[u8]) {
 /// What `LEN` bytes from `offset` on all are. Nothing where the file ends before.
 fn read_whole(fs: &Fs, file: &Held, offset: u64, is_direct: bool) -> Option<u8> {
     let mut bytes = [0xaa; LEN];
-    let len = match is_direct {
-        true => ops::pread_direct(fs, file, offset, &mut bytes),
-        false => ops::pread(fs, file, offset, &mut bytes),
+    let len = if is_direct {
+        ops::pread_direct(fs, file, offset, &mut bytes)
+    } else {
+        ops::pread(fs, file, offset, &mut bytes)
     };
     match len.unwrap() {
         0 => None,
@@ -247,10 +248,7 @@ fn overwrite_against_truncate(world: World, is_whole: bool) {
             let other = create(fs, root, "b").unwrap();
             write(fs, &other, 0, &vec![OTHER; OTHERS]);
         }),
-        spawn(match is_whole {
-            true => read_on,
-            false => |_, _, _, _| {},
-        }),
+        spawn(if is_whole { read_on } else { |_, _, _, _| {} }),
     ];
     for thread in threads {
         thread.join().unwrap();

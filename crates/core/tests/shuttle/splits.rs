@@ -79,9 +79,10 @@ fn scenario(image: &[u8], blocks: usize, each: usize) {
     let seen = list(&world, ino, &stay);
     ops::unlink(&world.fs, &dir, gone.as_bytes()).unwrap();
     // A large directory takes long to list: there once is enough.
-    let later = match blocks < 10 {
-        true => list(&world, ino, &stay),
-        false => stay.union(&seen).filter(|n| **n != gone).cloned().collect(),
+    let later = if blocks < 10 {
+        list(&world, ino, &stay)
+    } else {
+        stay.union(&seen).filter(|n| **n != gone).cloned().collect()
     };
     assert!(!later.contains(&gone), "what was removed is listed");
     let is_new = |name: &&String| !olds.contains(*name);

@@ -293,9 +293,10 @@ impl Scan<'_> {
         plan.items.push(Item {
             place,
             ino,
-            position: match depth > DEEP {
-                true => LIES_DEEP | u64::from(dir),
-                false => position(self.fs, &inode),
+            position: if depth > DEEP {
+                LIES_DEEP | u64::from(dir)
+            } else {
+                position(self.fs, &inode)
             },
         });
         Ok(())

@@ -221,9 +221,10 @@ fn what_we_reserve_is_unwritten_to_linux_and_what_linux_reserves_to_us() {
         let fs = image.open_writable();
         let file = writable(&fs, "/ours");
         for (i, &(offset, len, keep)) in plan.iter().enumerate() {
-            match keep {
-                true => file.allocate_keep_size(offset, len).unwrap(),
-                false => file.allocate(offset, len).unwrap(),
+            if keep {
+                file.allocate_keep_size(offset, len).unwrap()
+            } else {
+                file.allocate(offset, len).unwrap()
             }
             if let Some(&(at, len)) = writes.get(i / 2).filter(|_| i % 2 == 1) {
                 file.write_all_at(&content(i, len), at).unwrap();
@@ -240,9 +241,10 @@ fn what_we_reserve_is_unwritten_to_linux_and_what_linux_reserves_to_us() {
         assert_eq!(filefrag(&mount.join("ours")), joined(ours), "seed {seed}");
         let file = std::fs::File::create(mount.join("theirs")).unwrap();
         for (i, &(offset, len, keep)) in plan.iter().enumerate() {
-            let flags = match keep {
-                true => rustix::fs::FallocateFlags::KEEP_SIZE,
-                false => rustix::fs::FallocateFlags::empty(),
+            let flags = if keep {
+                rustix::fs::FallocateFlags::KEEP_SIZE
+            } else {
+                rustix::fs::FallocateFlags::empty()
             };
             rustix::fs::fallocate(&file, flags, offset, len).unwrap();
             if let Some(&(at, len)) = writes.get(i / 2).filter(|_| i % 2 == 1) {
@@ -313,24 +315,22 @@ fn shift_at_random(options: &[&str], (block, extents): (u64, u64), seed: u64) ->
             5 | 6 => {
                 let (offset, len) = (aligned(offset), aligned(len).max(block));
                 let done = file.collapse_range(offset, len);
-                match offset + len < size {
-                    true => {
-                        done.unwrap();
-                        wanted.drain(offset as usize..(offset + len) as usize);
-                    }
-                    false => assert_eq!(done.unwrap_err().errno(), 22),
+                if offset + len < size {
+                    done.unwrap();
+                    wanted.drain(offset as usize..(offset + len) as usize);
+                } else {
+                    assert_eq!(done.unwrap_err().errno(), 22)
                 }
             }
             _ => {
                 let (offset, len) = (aligned(offset), aligned(len).max(block));
                 let done = file.insert_range(offset, len);
-                match offset < size {
-                    true => {
-                        done.unwrap();
-                        let zeros = std::iter::repeat_n(0, len as usize);
-                        wanted.splice(offset as usize..offset as usize, zeros);
-                    }
-                    false => assert_eq!(done.unwrap_err().errno(), 22),
+                if offset < size {
+                    done.unwrap();
+                    let zeros = std::iter::repeat_n(0, len as usize);
+                    wanted.splice(offset as usize..offset as usize, zeros);
+                } else {
+                    assert_eq!(done.unwrap_err().errno(), 22)
                 }
             }
         }

@@ -404,10 +404,11 @@ impl DirectMemory for Volatile {
     }
 
     fn persist(&self, range: Range<u64>) -> DeviceResult<()> {
-        match self.refuses.load(Ordering::Relaxed) {
+        if self.refuses.load(Ordering::Relaxed) {
             // Out of range: what this device can say for sure.
-            true => self.now.read_at(self.now.size(), &mut [0; 512]),
-            false => self.keep(range),
+            self.now.read_at(self.now.size(), &mut [0; 512])
+        } else {
+            self.keep(range)
         }
     }
 }

@@ -124,9 +124,10 @@ impl Subject for Ours {
     }
 
     fn allocate(&mut self, offset: u64, len: u64, keep_size: bool) -> io::Result<()> {
-        match keep_size {
-            true => self.file().allocate_keep_size(offset, len)?,
-            false => self.file().allocate(offset, len)?,
+        if keep_size {
+            self.file().allocate_keep_size(offset, len)?
+        } else {
+            self.file().allocate(offset, len)?
         }
         Ok(())
     }

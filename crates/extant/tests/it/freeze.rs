@@ -176,9 +176,10 @@ fn what_needed_a_check_when_it_was_opened_still_does_when_it_is_left() {
         debugfs_write(image.path(), &["ssv state 0"]);
         let fs = image.open_writable();
         fs.write("/file", "content").unwrap();
-        match freezes {
-            true => std::mem::forget(fs.freeze().unwrap()),
-            false => fs.close().unwrap(),
+        if freezes {
+            std::mem::forget(fs.freeze().unwrap())
+        } else {
+            fs.close().unwrap()
         }
         let header = dumpe2fs_header(image.path());
         assert_eq!(header.field("Filesystem state"), "not clean");

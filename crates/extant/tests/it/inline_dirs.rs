@@ -219,9 +219,10 @@ fn come_and_go(fs: &Filesystem, rng: &mut Rng, thread: u64, most: usize) -> BTre
         let name = format!("{thread}{:03}", rng.below(100));
         let path = format!("/dir/{name}");
         if names.remove(&name) {
-            match fs.metadata(&path).unwrap().is_dir() {
-                true => fs.remove_dir(&path).unwrap(),
-                false => fs.remove_file(&path).unwrap(),
+            if fs.metadata(&path).unwrap().is_dir() {
+                fs.remove_dir(&path).unwrap()
+            } else {
+                fs.remove_file(&path).unwrap()
             }
         } else if names.len() < most {
             match rng.below(3) {
@@ -388,14 +389,16 @@ fn change(side: &Side, tree: &mut Tree, rng: &mut Rng) -> String {
             let is_dir = tree.dirs.contains_key(&from);
             // Over something of its kind, sometimes.
             let others: Vec<String> = tree.children(&dir).into_iter().collect();
-            let to = match !others.is_empty() && rng.one_in(2) {
-                true => format!("{dir}/{}", rng.pick(&others)),
-                false => path,
+            let to = if !others.is_empty() && rng.one_in(2) {
+                format!("{dir}/{}", rng.pick(&others))
+            } else {
+                path
             };
             let below = format!("{to}/").starts_with(&format!("{from}/"));
-            let over = match tree.dirs.contains_key(&to) {
-                true => is_dir && tree.children(&to).is_empty(),
-                false => !(is_dir && tree.files.contains(&to)),
+            let over = if tree.dirs.contains_key(&to) {
+                is_dir && tree.children(&to).is_empty()
+            } else {
+                !(is_dir && tree.files.contains(&to))
             };
             if below || !over {
                 return String::new();

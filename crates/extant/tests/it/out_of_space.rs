@@ -111,9 +111,10 @@ impl Writer<'_> {
             0..12 if known.len() < 60 => self.create(),
             0..55 => {
                 let file = pick(&mut self.rng);
-                let at = match self.rng.one_in(2) {
-                    true => self.files[&file].1.written.len() as u64,
-                    false => self.rng.below(MOST),
+                let at = if self.rng.one_in(2) {
+                    self.files[&file].1.written.len() as u64
+                } else {
+                    self.rng.below(MOST)
                 };
                 self.write(file, at.min(MOST - 1));
             }
@@ -182,9 +183,10 @@ impl Writer<'_> {
         let count = self.rng.between(1, 1024).min(MOST - at);
         let (open, _) = &self.files[&file];
         let (offset, len) = (at * UNIT as u64, count * UNIT as u64);
-        let done = match self.rng.one_in(2) {
-            true => open.allocate(offset, len),
-            false => open.allocate_keep_size(offset, len),
+        let done = if self.rng.one_in(2) {
+            open.allocate(offset, len)
+        } else {
+            open.allocate_keep_size(offset, len)
         };
         if self.allowed("allocate", done).is_none() || self.rng.one_in(2) {
             return;

@@ -177,9 +177,10 @@ fn image(percent: &str, user: u32) -> Blank {
 
 fn beside_the_kernel(percent: &str, user: u32, delalloc: bool) {
     let (ours, theirs) = (image(percent, user), image(percent, user));
-    let mode = MountOptions::read_write().data_mode(match delalloc {
-        true => DataMode::Delayed,
-        false => DataMode::Placed,
+    let mode = MountOptions::read_write().data_mode(if delalloc {
+        DataMode::Delayed
+    } else {
+        DataMode::Placed
     });
     let engine = Engine(Filesystem::open_spec(&OpenSpec::read_write(ours.path()), mode).unwrap());
     // The group by an option: Linux 6.18 takes the number of the user for that of the group otherwise.
@@ -213,9 +214,10 @@ fn beside_the_kernel(percent: &str, user: u32, delalloc: bool) {
         assert_eq!(same(&anybody, Step::Write("again", 1)).0, (0, refused));
         assert_eq!(same(&anybody, Step::Reserve("again", 1)).0, (0, refused));
         assert_eq!(same(&anybody, Step::MakeDir("dir")).0, (0, refused));
-        let names = match who.uid == user {
-            true => ["named", "named-dir"],
-            false => ["member", "member-dir"],
+        let names = if who.uid == user {
+            ["named", "named-dir"]
+        } else {
+            ["member", "member-dir"]
         };
         assert_eq!(same(who, Step::Write(names[0], 3)).0, (3, None));
         assert_eq!(same(who, Step::Reserve(names[0], 3)).0, (3, None));

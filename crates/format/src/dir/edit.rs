@@ -445,10 +445,7 @@ mod tests {
             DirBlockBuilder::new(&mut block, &layout).finish(Crc32c::INIT);
             let mut model = Model::new();
             for (what, name, ino, kind) in steps {
-                let kind = match file_type {
-                    true => EntryType::from_raw(kind),
-                    false => EntryType::Unknown,
-                };
+                let kind = if file_type { EntryType::from_raw(kind) } else { EntryType::Unknown };
                 let target = (Ino::new(ino), kind);
                 let spot = find(&block, &layout, &name).unwrap();
                 prop_assert_eq!(spot.map(|s| (s.ino, s.file_type)), model.get(&name).copied());

@@ -227,10 +227,11 @@ fn pack<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let mut words = [pad; N];
     let (whole, end) = rest.as_chunks::<4>();
     for (word, bytes) in words.iter_mut().zip(whole) {
-        *word = match unsigned || bytes.is_ascii() {
+        *word = if unsigned || bytes.is_ascii() {
             // No byte has a sign to carry into the ones before it.
-            true => u32::from_be_bytes(*bytes),
-            false => append(pad, bytes, unsigned),
+            u32::from_be_bytes(*bytes)
+        } else {
+            append(pad, bytes, unsigned)
         };
     }
     if let Some(word) = words.get_mut(whole.len()) {

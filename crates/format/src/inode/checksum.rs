@@ -163,9 +163,10 @@ pub fn seal_slot(slot: &mut [u8], seed: Crc32c, ino: Ino) {
         return;
     }
     let generation = u32::from_le_bytes(field(slot, GENERATION_AT));
-    let extra_isize = match slot.len() > FIXED_BYTES {
-        true => u16::from_le_bytes(field(slot, EXTRA_ISIZE_AT)),
-        false => 0,
+    let extra_isize = if slot.len() > FIXED_BYTES {
+        u16::from_le_bytes(field(slot, EXTRA_ISIZE_AT))
+    } else {
+        0
     };
     store_checksum(slot, seed, ino, generation, extra_isize);
 }

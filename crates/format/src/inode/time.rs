@@ -63,9 +63,10 @@ impl Timestamp {
     /// nearest whole second the format can hold.
     #[must_use]
     pub fn encode(self) -> (u32, u32) {
-        let time = match self.secs > Self::MAX.secs {
-            true => Self::from_secs(Self::MAX.secs),
-            false => self.max(Self::MIN),
+        let time = if self.secs > Self::MAX.secs {
+            Self::from_secs(Self::MAX.secs)
+        } else {
+            self.max(Self::MIN)
         };
         let base = time.secs as i32;
         let epoch = ((time.secs - i64::from(base)) >> 32) as u32 & 3;
@@ -81,12 +82,11 @@ impl Timestamp {
     /// Says what is left of this time once an inode has stored it, which has an extra word for it or not.
     #[must_use]
     pub fn stored(self, has_extra: bool) -> Self {
-        match has_extra {
-            true => {
-                let (base, extra) = self.encode();
-                Self::decode(base, Some(extra))
-            }
-            false => Self::decode(self.encode_short(), None),
+        if has_extra {
+            let (base, extra) = self.encode();
+            Self::decode(base, Some(extra))
+        } else {
+            Self::decode(self.encode_short(), None)
         }
     }
 }

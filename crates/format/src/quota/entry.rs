@@ -68,9 +68,10 @@ impl QuotaEntry {
     }
 
     pub(super) fn encode(&self) -> [u8; LEN] {
-        let entry = match self.id == 0 && self.is_void() {
-            true => &Self::VOID_OF_ZERO,
-            false => self,
+        let entry = if self.id == 0 && self.is_void() {
+            &Self::VOID_OF_ZERO
+        } else {
+            self
         };
         let mut bytes = [0; LEN];
         put(&mut bytes, 0, &entry.id.to_le_bytes());

@@ -126,15 +126,16 @@ impl QuotaInfo {
         }
         let exactly = |field, at, wanted: u32| {
             let found = le32(block, at);
-            match found == wanted {
-                true => Ok(()),
-                false => Err(FormatError::new(
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(FormatError::new(
                     Structure::Quota,
                     field,
                     u64::from(found),
                     Expected::Exactly(u64::from(wanted)),
                 )
-                .at(at)),
+                .at(at))
             }
         };
         exactly("magic", 0, kind.magic())?;
@@ -196,9 +197,10 @@ impl QuotaInfo {
         if block > ROOT && block < self.blocks {
             return Ok(());
         }
-        let expected = match self.blocks > ROOT + 1 {
-            true => Expected::Between(u64::from(ROOT) + 1, u64::from(self.blocks) - 1),
-            false => Expected::Exactly(0),
+        let expected = if self.blocks > ROOT + 1 {
+            Expected::Between(u64::from(ROOT) + 1, u64::from(self.blocks) - 1)
+        } else {
+            Expected::Exactly(0)
         };
         Err(FormatError::new(Structure::Quota, field, u64::from(block), expected).at(at))
     }

@@ -117,9 +117,10 @@ impl Memory {
             .map(|bytes| le32(bytes, 0))
             .filter(|next| *next != 0);
         for next in references {
-            match level + 1 == DEPTH {
-                true => *leaves.entry(next).or_default() += 1,
-                false => self.walk(next, level + 1, nodes, leaves),
+            if level + 1 == DEPTH {
+                *leaves.entry(next).or_default() += 1
+            } else {
+                self.walk(next, level + 1, nodes, leaves)
             }
         }
     }

@@ -110,9 +110,10 @@ fn node<B: QuotaBlocks>(
         }
         is_empty = false;
         let id = prefix << 8 | digit;
-        let flow = match level + 1 == DEPTH {
-            true => visit(&leaf_of(blocks, info, next, id)?.2),
-            false => node(blocks, info, (next, level + 1, id), visit)?,
+        let flow = if level + 1 == DEPTH {
+            visit(&leaf_of(blocks, info, next, id)?.2)
+        } else {
+            node(blocks, info, (next, level + 1, id), visit)?
         };
         if flow.is_break() {
             return Ok(flow);

@@ -37,9 +37,10 @@ impl JournalDevice {
         verify_checksum(&raw)?;
         let log = raw.log_block_size;
         let block_size = log.get().checked_add(10).and_then(BlockSize::from_log2);
-        let high = match features.incompat.contains(Incompat::BIT64) {
-            true => u64::from(raw.blocks_count_hi.get()) << 32,
-            false => 0,
+        let high = if features.incompat.contains(Incompat::BIT64) {
+            u64::from(raw.blocks_count_hi.get()) << 32
+        } else {
+            0
         };
         Ok(Self {
             uuid: raw.uuid,

@@ -182,9 +182,10 @@ fn inodes(
     }
     desc.free_inodes = bitmap::count_clear(&map, 0..bits);
     if volume.sb.desc_checksum() != DescChecksum::None {
-        desc.itable_unused = match state.trusted && desc.itable_unused <= bits {
-            true => desc.itable_unused.min(bits.saturating_sub(used)),
-            false => 0,
+        desc.itable_unused = if state.trusted && desc.itable_unused <= bits {
+            desc.itable_unused.min(bits.saturating_sub(used))
+        } else {
+            0
         };
     } else {
         desc.itable_unused = 0;

@@ -239,9 +239,10 @@ pub(super) fn inline_data(volume: &Volume, inode: &mut Inode, slot: &mut [u8]) -
 
 /// Keeps the attributes in an inode that are sound.
 pub(super) fn attributes(volume: &Volume, inode: &Inode, slot: &mut [u8]) -> Result<()> {
-    let content = match super::entries::is_inline(volume, inode) {
-        true => Content::Kept(None),
-        false => Content::Unchanged,
+    let content = if super::entries::is_inline(volume, inode) {
+        Content::Kept(None)
+    } else {
+        Content::Unchanged
     };
     rewrite(volume, inode, slot, content)
 }
@@ -270,9 +271,10 @@ enum Content<'a> {
 fn rewrite(volume: &Volume, inode: &Inode, slot: &mut [u8], content: Content<'_>) -> Result<()> {
     let old = inode.xattr_region(slot, volume.inode_size()).to_vec();
     let base = old.get(INODE_HEADER_LEN..).unwrap_or_default();
-    let mut found = match le32(&old, 0) == MAGIC {
-        true => salvage(volume, base, 0)?,
-        false => Vec::new(),
+    let mut found = if le32(&old, 0) == MAGIC {
+        salvage(volume, base, 0)?
+    } else {
+        Vec::new()
     };
     let has_it = found.iter().any(|attribute| attribute.name == INLINE_DATA);
     let value = match content {

@@ -295,16 +295,18 @@ impl Directory<'_> {
         if !self.layout.checksums {
             return;
         }
-        let verify = match is_root {
-            true => htree::verify_root_checksum,
-            false => htree::verify_node_checksum,
+        let verify = if is_root {
+            htree::verify_root_checksum
+        } else {
+            htree::verify_node_checksum
         };
         if verify(&bytes, self.seed).is_ok() {
             return;
         }
-        match is_root {
-            true => htree::write_root_checksum(&mut bytes, self.seed),
-            false => htree::write_node_checksum(&mut bytes, self.seed),
+        if is_root {
+            htree::write_root_checksum(&mut bytes, self.seed)
+        } else {
+            htree::write_node_checksum(&mut bytes, self.seed)
         }
         let text = match verify(&bytes, self.seed) {
             Ok(()) => "computed anew",

@@ -186,10 +186,11 @@ impl Judge<'_> {
         if let (Some(seen), Some(folded)) = (&mut self.seen, folded)
             && !seen.insert(folded)
         {
-            return match self.encrypted {
+            return if self.encrypted {
                 // Another one cannot be made without the key.
-                true => Verdict::Drop("the encrypted name is there twice"),
-                false => Verdict::Rename,
+                Verdict::Drop("the encrypted name is there twice")
+            } else {
+                Verdict::Rename
             };
         }
         let kind = if self.file_types { target.kind } else { 0 };

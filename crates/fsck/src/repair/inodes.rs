@@ -290,9 +290,10 @@ impl One<'_> {
             clear_behind_device(inode);
         }
         if self.has(Code::XattrLocation) {
-            match super::xattrs::feature_is_missing(work, inode.file_acl)? {
-                true => turn_on_attributes(work)?,
-                false => inode.file_acl = Pblk::new(0),
+            if super::xattrs::feature_is_missing(work, inode.file_acl)? {
+                turn_on_attributes(work)?
+            } else {
+                inode.file_acl = Pblk::new(0)
             }
         }
         if self.has(Code::InodeSize) && self.map_is_sound {
@@ -352,9 +353,10 @@ impl One<'_> {
         if ino < volume.sb.first_ino() && ino != Ino::ROOT {
             let own = volume.sb.journal_ino() == Some(ino)
                 || volume.sb.quota_inodes().contains(&Some(ino));
-            inode.mode = match own {
-                true => Mode::new(FileType::Regular, 0o600),
-                false => Mode::default(),
+            inode.mode = if own {
+                Mode::new(FileType::Regular, 0o600)
+            } else {
+                Mode::default()
             };
             return Ok(());
         }
@@ -482,9 +484,10 @@ fn flags(
         if subject.class == NumberClass::Resize {
             inode.flags.remove(flag);
         } else if flag == BOTH {
-            inode.flags.remove(match tree {
-                true => InodeFlags::INLINE_DATA,
-                false => InodeFlags::EXTENTS,
+            inode.flags.remove(if tree {
+                InodeFlags::INLINE_DATA
+            } else {
+                InodeFlags::EXTENTS
             });
         } else if flag == INDEXED {
             inode.flags.remove(InodeFlags::INDEX);

@@ -74,9 +74,10 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<bool> {
     if work.has(Code::RootMissing) && !has_root(work.volume())? && by_reach(work)? {
         return Ok(true);
     }
-    match work.has(Code::GroupLocation) || work.has(Code::GroupChecksum) {
-        true => by_errors(work),
-        false => Ok(false),
+    if work.has(Code::GroupLocation) || work.has(Code::GroupChecksum) {
+        by_errors(work)
+    } else {
+        Ok(false)
     }
 }
 

@@ -95,9 +95,10 @@ impl Salvage<'_> {
             pblk: extent.pblk.get(),
             unwritten: extent.unwritten,
         };
-        match range.start <= run.lblk.into() && extent.end() <= range.end {
-            true => self.take(run),
-            false => self.astray.push(run),
+        if range.start <= run.lblk.into() && extent.end() <= range.end {
+            self.take(run)
+        } else {
+            self.astray.push(run)
         }
     }
 
@@ -261,9 +262,10 @@ fn extents_of(runs: &[Run]) -> Vec<Extent> {
     }
     let mut extents = Vec::new();
     for run in joined {
-        let most = match run.unwritten {
-            true => extent::MAX_UNWRITTEN_LEN,
-            false => extent::MAX_WRITTEN_LEN,
+        let most = if run.unwritten {
+            extent::MAX_UNWRITTEN_LEN
+        } else {
+            extent::MAX_WRITTEN_LEN
         };
         let mut done = 0;
         while done < run.len {

@@ -88,10 +88,11 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         put(entry, 24, &usage.inodes.to_le_bytes());
         put(entry, 48, &usage.bytes.to_le_bytes());
     }
-    let info = match le32(&old, 0) == *magic {
-        true => old.get(8..20).unwrap_or(&[0; 12]).to_vec(),
+    let info = if le32(&old, 0) == *magic {
+        old.get(8..20).unwrap_or(&[0; 12]).to_vec()
+    } else {
         // A week of grace for blocks and inodes.
-        false => [604_800u32.to_le_bytes(), 604_800u32.to_le_bytes(), [0; 4]].concat(),
+        [604_800u32.to_le_bytes(), 604_800u32.to_le_bytes(), [0; 4]].concat()
     };
     let file = encode(*magic, &info, &entries);
     if write(work, ino, &file)? {

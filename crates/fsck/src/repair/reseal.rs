@@ -118,9 +118,10 @@ impl Reseal<'_> {
         let is_dir = inode.file_type() == Some(FileType::Directory);
         let is_orphan_file =
             volume.sb.orphan_file_ino() == Some(ino) && volume.has_compat(Compat::ORPHAN_FILE);
-        let content = match (is_dir && !is_inline(volume, &inode)) || is_orphan_file {
-            true => blocks_of(volume, ino, &inode)?,
-            false => Vec::new(),
+        let content = if (is_dir && !is_inline(volume, &inode)) || is_orphan_file {
+            blocks_of(volume, ino, &inode)?
+        } else {
+            Vec::new()
         };
         let layout = volume.dir_layout(inode.flags);
         let indexed = inode.flags.contains(InodeFlags::INDEX);

@@ -34,12 +34,13 @@ pub(super) fn restore(draft: &mut Draft, found: &Superblock) -> Result<()> {
         sb.set_needs_recovery(true);
     }
     draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
-    let (code, text) = match found.raw().block_group_nr.get() == 0 {
-        true => (Code::SuperblockField, format!("possible again ({why})")),
-        false => (
+    let (code, text) = if found.raw().block_group_nr.get() == 0 {
+        (Code::SuperblockField, format!("possible again ({why})"))
+    } else {
+        (
             Code::SuperblockInvalid,
             format!("restored from a backup ({why})"),
-        ),
+        )
     };
     draft.fix(code, Place::FILE_SYSTEM, text);
     Ok(())

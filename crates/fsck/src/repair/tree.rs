@@ -61,9 +61,10 @@ fn unattached(work: &Work<'_>) -> Vec<(Ino, u8)> {
         if apart || summary.is_orphan() || ino == Ino::ROOT {
             continue;
         }
-        let has_name = match summary.is_dir() {
-            true => parent_of(&survey.parents, ino).is_some(),
-            false => survey.names.get(ino) > 0,
+        let has_name = if summary.is_dir() {
+            parent_of(&survey.parents, ino).is_some()
+        } else {
+            survey.names.get(ino) > 0
         };
         if !has_name {
             found.push((ino, summary.kind));
@@ -87,9 +88,10 @@ fn attach(work: &mut Work<'_>, lost: &[(Ino, u8)]) -> Result<()> {
     };
     for (ino, kind) in lost {
         let name = format!("#{ino}");
-        let kind = match work.volume().has_incompat(Incompat::FILETYPE) {
-            true => EntryType::from_raw(*kind),
-            false => EntryType::Unknown,
+        let kind = if work.volume().has_incompat(Incompat::FILETYPE) {
+            EntryType::from_raw(*kind)
+        } else {
+            EntryType::Unknown
         };
         let entry = NewEntry::new(*ino, name.as_bytes(), kind);
         if add(work, dir, &entry)? {
@@ -168,9 +170,10 @@ fn new_lost_found(work: &mut Work<'_>) -> Result<()> {
     if !new_dir(work, ino, Ino::ROOT, 0o700)? {
         return Ok(());
     }
-    let kind = match work.volume().has_incompat(Incompat::FILETYPE) {
-        true => EntryType::Directory,
-        false => EntryType::Unknown,
+    let kind = if work.volume().has_incompat(Incompat::FILETYPE) {
+        EntryType::Directory
+    } else {
+        EntryType::Unknown
     };
     let entry = NewEntry::new(ino, b"lost+found", kind);
     if add(work, Ino::ROOT, &entry)? {

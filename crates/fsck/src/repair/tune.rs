@@ -114,9 +114,10 @@ pub fn plan(
         groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
     }
     // Nothing but what a journal leaves behind is to be repaired: a change of a name is no wish for a repair.
-    let survey = match sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
-        true => look(&draft, progress)?,
-        false => rounds(&mut draft, options, progress)?,
+    let survey = if sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
+        look(&draft, progress)?
+    } else {
+        rounds(&mut draft, options, progress)?
     };
     superblock::refresh_backups(&survey, &mut draft, options)?;
     let survey = look(&draft, progress)?;
@@ -234,13 +235,14 @@ fn set_feature(
     let mut then = now;
     then.set(feature, on);
     let names = |features: Features| features.names();
-    let name = match on {
-        true => names(then)
+    let name = if on {
+        names(then)
             .into_iter()
-            .find(|name| !names(now).contains(name)),
-        false => names(now)
+            .find(|name| !names(now).contains(name))
+    } else {
+        names(now)
             .into_iter()
-            .find(|name| !names(then).contains(name)),
+            .find(|name| !names(then).contains(name))
     };
     let name = name.unwrap_or_default();
     let possible = switch(feature);
@@ -287,11 +289,12 @@ fn room_for_fast_commits(draft: &Draft, sb: &Superblock) -> Result<()> {
         None => 0,
     };
     let needed = JOURNAL_BLOCKS_MIN + FAST_COMMIT_BLOCKS;
-    match blocks < needed {
-        true => Err(refused(&format!(
+    if blocks < needed {
+        Err(refused(&format!(
             "the journal has {blocks} blocks, and fast_commit needs {needed} for Linux to mount it: make the file system anew with a larger journal"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

@@ -208,9 +208,10 @@ fn read(
             return Err(damaged("a record of the undo file is damaged"));
         }
         if len == 0 {
-            return match first == count {
-                true => Ok(count),
-                false => Err(damaged("records of the undo file are missing")),
+            return if first == count {
+                Ok(count)
+            } else {
+                Err(damaged("records of the undo file are missing"))
             };
         }
         let (head, contents) = covered.split_at(RECORD);

@@ -567,9 +567,10 @@ fn a_feature_of_the_layout_that_was_flipped_is_found_by_what_it_moves() {
         let mut image = Image::new(&[]);
         image.debugfs(&[&format!("feature {feature}")]);
         let report = check_bytes(&image.bytes, false).unwrap();
-        let code = match report.has(Code::GroupLocation) {
-            true => Code::GroupLocation,
-            false => Code::GroupChecksum,
+        let code = if report.has(Code::GroupLocation) {
+            Code::GroupLocation
+        } else {
+            Code::GroupChecksum
         };
         let image = image.must_be_mended(feature, code);
         assert!(image.holds("/large"), "{feature}");
@@ -789,9 +790,10 @@ fn no_inode_with_a_name_is_in_the_part_of_a_table_that_is_said_to_be_unused() {
             image.debugfs(&[&format!("set_bg 0 itable_unused {unused}")]);
             let report = check_bytes(&image.bytes, false).unwrap();
             assert_eq!(report.has(Code::GroupUnusedInodes), is_wrong, "{unused}");
-            match is_wrong {
-                true => drop(image.must_be_mended(&format!("{unused}"), Code::GroupUnusedInodes)),
-                false => assert_eq!(oracle::e2fsck(image.path(), &["-fn"]).code, 0, "{unused}"),
+            if is_wrong {
+                drop(image.must_be_mended(&format!("{unused}"), Code::GroupUnusedInodes))
+            } else {
+                assert_eq!(oracle::e2fsck(image.path(), &["-fn"]).code, 0, "{unused}")
             }
         }
     }

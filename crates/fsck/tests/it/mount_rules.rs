@@ -15,9 +15,10 @@ const BLOCK: usize = 1024;
 fn image(dir: &Path, features: &str, changes: &[(usize, &[u8])]) -> PathBuf {
     let path = dir.join("image");
     let features = format!("^metadata_csum,^uninit_bg,{features}");
-    let block = match features.contains("encrypt") {
-        true => "4096",
-        false => "1024",
+    let block = if features.contains("encrypt") {
+        "4096"
+    } else {
+        "1024"
     };
     let options = ["-t", "ext4", "-b", block, "-J", "size=4", "-O", &features];
     mke2fs(&path, 12 << 20, &options);

@@ -69,9 +69,10 @@ fn outcome(path: &Path, had: &Readable) -> Result<(), String> {
         false,
     );
     let theirs = oracle::e2fsck(path, &["-fn"]);
-    match lost.is_empty() && complete && theirs.code == 0 {
-        true => Ok(()),
-        false => Err(format!("lost {lost:?}\n{told}{theirs}")),
+    if lost.is_empty() && complete && theirs.code == 0 {
+        Ok(())
+    } else {
+        Err(format!("lost {lost:?}\n{told}{theirs}"))
     }
 }
 

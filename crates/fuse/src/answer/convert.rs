@@ -40,9 +40,10 @@ pub(super) fn ttl(found: &Attributes) -> Duration {
     let metadata = &found.metadata;
     let is_regular = metadata.file_type == FileType::Regular;
     let strips = is_regular && metadata.mode.permissions() & SET_IDS != 0;
-    match strips || found.has_other_names {
-        true => Duration::ZERO,
-        false => FOREVER,
+    if strips || found.has_other_names {
+        Duration::ZERO
+    } else {
+        FOREVER
     }
 }
 

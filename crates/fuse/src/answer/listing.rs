@@ -84,9 +84,10 @@ impl Answerer {
         let room = out.get_mut(..args.size as usize).ok_or(Errno::INVALID)?;
         let mut listing = Listing { out: room, len: 0 };
         let listed = self.service.readdir(node(request), args.offset, |listed| {
-            match add(&mut listing, &listed) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if add(&mut listing, &listed) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         });
         match listed {

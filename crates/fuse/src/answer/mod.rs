@@ -406,9 +406,10 @@ impl Answerer {
         match self.service.lookup(node(request), name)? {
             Some(found) => put(out, &entry(&found)),
             None => {
-                let stays = match self.service.folds_names() {
-                    true => Duration::ZERO,
-                    false => FOREVER,
+                let stays = if self.service.folds_names() {
+                    Duration::ZERO
+                } else {
+                    FOREVER
                 };
                 put(out, &EntryOut::nothing(stays))
             }
@@ -419,9 +420,12 @@ impl Answerer {
         let args: SetattrIn = request.fixed()?;
         let has = |bit| args.valid & bit != 0;
         let stamp = |bit, now, secs, nanos| {
-            has(bit).then(|| match has(now) {
-                true => Stamp::Now,
-                false => Stamp::At(timestamp(secs, nanos)),
+            has(bit).then(|| {
+                if has(now) {
+                    Stamp::Now
+                } else {
+                    Stamp::At(timestamp(secs, nanos))
+                }
             })
         };
         let changes = Changes {
@@ -503,9 +507,10 @@ impl Answerer {
 
     /// Makes the answer about a file that was opened.
     fn opened(&self) -> OpenOut {
-        opened(match self.agreed.direct_io {
-            true => DIRECT_IO | PARALLEL_WRITES,
-            false => KEEP_CACHE,
+        opened(if self.agreed.direct_io {
+            DIRECT_IO | PARALLEL_WRITES
+        } else {
+            KEEP_CACHE
         })
     }
 

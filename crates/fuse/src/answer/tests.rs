@@ -301,10 +301,7 @@ fn where_nobody_checks_only_root_asks_about_names_and_rights() {
             mask: access::EXECUTE,
             padding: 0,
         };
-        let expected = match checks {
-            true => Ok(()),
-            false => Err(Errno::ACCESS),
-        };
+        let expected = if checks { Ok(()) } else { Err(Errno::ACCESS) };
         let ask = |opcode, uid, node, fixed: &[u8], rest: &[u8]| {
             served.ask(opcode, uid, node, fixed, rest).map(drop)
         };

@@ -114,13 +114,15 @@ impl Channel {
         options: &Options,
     ) -> io::Result<(Self, MountId, Option<MissingBlockDevice>)> {
         let checks = options.default_permissions || options.allow_other || !rights::is_superuser();
-        let acl = match options.allow_other {
-            true => SessionACL::All,
-            false => SessionACL::Owner,
+        let acl = if options.allow_other {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
         };
-        let rings = match options.io_uring {
-            true => Rings::prepare(LARGEST_TRANSFER, options.memory_limit(machine_memory())),
-            false => None,
+        let rings = if options.io_uring {
+            Rings::prepare(LARGEST_TRANSFER, options.memory_limit(machine_memory()))
+        } else {
+            None
         };
         let handshake = Handshake {
             writeback_cache: options.uses_writeback_cache() && !options.read_only,

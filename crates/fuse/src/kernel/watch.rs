@@ -71,9 +71,10 @@ impl Reader<'_> {
     /// Notes that nodes were forgotten while the rings answer everything else. Returns when this
     /// thread should read again.
     pub(super) fn saw_forget(&mut self, answerer: &Answerer) {
-        match self.stays {
-            true => self.pause(answerer),
-            false => self.rest(),
+        if self.stays {
+            self.pause(answerer)
+        } else {
+            self.rest()
         }
     }
 

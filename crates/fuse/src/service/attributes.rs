@@ -278,9 +278,10 @@ impl Service {
         let by = self.fs.acting_for(&caller);
         let (set, clear) = (wanted & !now, now & !wanted);
         let gives = || ops::set_project(by, &held, project);
-        match set.contains(InodeFlags::IMMUTABLE) {
-            true => gives().and_then(|()| ops::chattr(by, &held, set, clear))?,
-            false => ops::chattr(by, &held, set, clear).and_then(|()| gives())?,
+        if set.contains(InodeFlags::IMMUTABLE) {
+            gives().and_then(|()| ops::chattr(by, &held, set, clear))?
+        } else {
+            ops::chattr(by, &held, set, clear).and_then(|()| gives())?
         }
         self.sync_inode(&held)?;
         Ok(Vec::new())

@@ -53,9 +53,10 @@ impl Service {
     pub(crate) fn read(&self, node: Node, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         let held = self.hold(node)?;
         let direct = self.goes_past_memory(offset, buf.len());
-        match direct {
-            true => Ok(ops::pread_direct(&self.fs, &held, offset, buf)?),
-            false => Ok(ops::pread(&self.fs, &held, offset, buf)?),
+        if direct {
+            Ok(ops::pread_direct(&self.fs, &held, offset, buf)?)
+        } else {
+            Ok(ops::pread(&self.fs, &held, offset, buf)?)
         }
     }
 
@@ -69,10 +70,7 @@ impl Service {
         how: Writing,
     ) -> Answer<usize> {
         let held = self.hold(node)?;
-        let _spending = self.spending_for(match how.from_cache {
-            true => owner(&held),
-            false => caller,
-        });
+        let _spending = self.spending_for(if how.from_cache { owner(&held) } else { caller });
         self.nodes.mark(&held);
         let anybody = anybody(&held);
         // Nobody tells when it was that something was appended to what may only grow.
@@ -103,9 +101,10 @@ impl Service {
         offset: u64,
         data: &[u8],
     ) -> Answer<usize> {
-        match self.goes_past_memory(offset, data.len()) {
-            true => Ok(ops::pwrite_direct(by, held, offset, data)?),
-            false => Ok(ops::pwrite(by, held, offset, data)?),
+        if self.goes_past_memory(offset, data.len()) {
+            Ok(ops::pwrite_direct(by, held, offset, data)?)
+        } else {
+            Ok(ops::pwrite(by, held, offset, data)?)
         }
     }
 
@@ -118,9 +117,10 @@ impl Service {
     pub(crate) fn fsync(&self, node: Node, data_only: bool) -> Answer {
         let held = self.hold(node)?;
         let mark = self.nodes.mark(&held);
-        match data_only {
-            true => ops::fdatasync_file(&self.fs, &held, &mark)?,
-            false => ops::fsync_file(&self.fs, &held, &mark)?,
+        if data_only {
+            ops::fdatasync_file(&self.fs, &held, &mark)?
+        } else {
+            ops::fsync_file(&self.fs, &held, &mark)?
         }
         Ok(())
     }

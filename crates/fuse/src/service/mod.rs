@@ -190,9 +190,10 @@ impl Service {
 
     /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.
     fn sync_inode(&self, held: &Held) -> Answer {
-        match self.syncs_all {
-            true => Ok(ops::fsync(&self.fs, held)?),
-            false => Ok(()),
+        if self.syncs_all {
+            Ok(ops::fsync(&self.fs, held)?)
+        } else {
+            Ok(())
         }
     }
 

@@ -228,18 +228,20 @@ impl Service {
 
     /// Makes the names of a directory durable, if the mount is to.
     fn sync_names(&self, dir: &Held) -> Answer {
-        match self.syncs_names {
-            true => Ok(ops::fsync(&self.fs, dir)?),
-            false => Ok(()),
+        if self.syncs_names {
+            Ok(ops::fsync(&self.fs, dir)?)
+        } else {
+            Ok(())
         }
     }
 
     /// Keeps an inode that may have lost its last name, if the kernel knows it.
     fn keep_if_unnamed(&self, held: Held) {
         let unnamed = held.snapshot().disk().links == 0;
-        let unknown = match unnamed {
-            true => self.nodes.keep(held),
-            false => Some(held),
+        let unknown = if unnamed {
+            self.nodes.keep(held)
+        } else {
+            Some(held)
         };
         if let Some(held) = unknown {
             self.release(held);
@@ -325,9 +327,10 @@ impl Service {
     /// Makes the names of a directory durable.
     pub(crate) fn fsyncdir(&self, node: Node, data_only: bool) -> Answer {
         let held = self.hold(node)?;
-        match data_only {
-            true => ops::fdatasync(&self.fs, &held)?,
-            false => ops::fsync(&self.fs, &held)?,
+        if data_only {
+            ops::fdatasync(&self.fs, &held)?
+        } else {
+            ops::fsync(&self.fs, &held)?
         }
         Ok(())
     }

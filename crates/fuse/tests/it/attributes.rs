@@ -415,12 +415,11 @@ fn protected(root: &Path) -> Vec<String> {
     ] {
         for is_dir in [false, true] {
             let path = root.join(format!("{what}-{is_dir}"));
-            match is_dir {
-                true => {
-                    fs::create_dir(&path).unwrap();
-                    fs::write(path.join("in"), b"").unwrap();
-                }
-                false => fs::write(&path, b"content").unwrap(),
+            if is_dir {
+                fs::create_dir(&path).unwrap();
+                fs::write(path.join("in"), b"").unwrap();
+            } else {
+                fs::write(&path, b"content").unwrap()
             }
             rustix::fs::setxattr(&path, "user.x", b"1", XattrFlags::empty()).unwrap();
             set_flag(&path, flag).unwrap();

@@ -23,9 +23,10 @@ const SOAK: &str = "EXTANT_SOAK_MINUTES";
 const READERS: usize = 3;
 
 fn open(path: &Path, direct: bool) -> File {
-    let flags = match direct {
-        true => OFlags::DIRECT.bits() as i32,
-        false => 0,
+    let flags = if direct {
+        OFlags::DIRECT.bits() as i32
+    } else {
+        0
     };
     let mut options = File::options();
     let options = options.read(true).write(true).create(true);

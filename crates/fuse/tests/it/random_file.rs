@@ -76,9 +76,10 @@ impl Subject for Ours {
     }
 
     fn allocate(&mut self, offset: u64, len: u64, keep_size: bool) -> io::Result<()> {
-        let flags = match keep_size {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
+        let flags = if keep_size {
+            FallocateFlags::KEEP_SIZE
+        } else {
+            FallocateFlags::empty()
         };
         Ok(rustix::fs::fallocate(self.file(), flags, offset, len)?)
     }

@@ -37,12 +37,13 @@ impl Image {
         let mut parsed = Options::default();
         parsed.parse(options).expect("good options");
         let point = tempfile::tempdir().expect("a temporary directory");
-        let (spec, engine) = match parsed.read_only {
-            true => (OpenSpec::read_only(self.path()), MountOptions::read_only()),
-            false => (
+        let (spec, engine) = if parsed.read_only {
+            (OpenSpec::read_only(self.path()), MountOptions::read_only())
+        } else {
+            (
                 OpenSpec::read_write(self.path()),
                 MountOptions::read_write(),
-            ),
+            )
         };
         let device = spec.open().expect("the image opens");
         let fs = Fs::open(device, engine).expect("the file system opens");

@@ -80,13 +80,15 @@ fn all_targets_keep_their_promises() {
         let corpus = corpus::of(target.name);
         let mut rng = Rng::new(seed.wrapping_add(index as u64));
         for turn in 0..target.inputs {
-            let mut input = match rng.one_in(4) {
-                true => vec![0; rng.below(RANDOM_MAX) as usize],
-                false => rng.pick(&corpus).clone(),
+            let mut input = if rng.one_in(4) {
+                vec![0; rng.below(RANDOM_MAX) as usize]
+            } else {
+                rng.pick(&corpus).clone()
             };
-            match input.is_empty() || rng.one_in(4) {
-                true => rng.fill(&mut input),
-                false => mutate(&mut rng, &mut input),
+            if input.is_empty() || rng.one_in(4) {
+                rng.fill(&mut input)
+            } else {
+                mutate(&mut rng, &mut input)
             }
             run(
                 target,

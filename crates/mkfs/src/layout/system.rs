@@ -102,9 +102,10 @@ impl Draft {
 
     /// Maps `inode` to `runs`, which it fills, and keeps everything.
     fn finish_file(&mut self, ino: Ino, mut inode: Inode, runs: &[Range<u64>]) -> PlanResult<()> {
-        let (kind, flags) = match self.maps_by_extents() {
-            true => (MapKind::Extents, InodeFlags::EXTENTS),
-            false => (MapKind::Indirect, InodeFlags::empty()),
+        let (kind, flags) = if self.maps_by_extents() {
+            (MapKind::Extents, InodeFlags::EXTENTS)
+        } else {
+            (MapKind::Indirect, InodeFlags::empty())
         };
         let size = self.layout().geometry().block_size();
         let filled = filled(runs);

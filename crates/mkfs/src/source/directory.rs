@@ -410,9 +410,10 @@ fn times(stat: &Statx) -> Times {
     let time = |secs, nanos| Timestamp { secs, nanos };
     let (mtime, ctime) = (&stat.stx_mtime, &stat.stx_ctime);
     let mtime = time(mtime.tv_sec, mtime.tv_nsec);
-    let crtime = match StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
-        true => time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
-        false => mtime,
+    let crtime = if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
+        time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
+    } else {
+        mtime
     };
     let atime = time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec);
     Times::new(atime, mtime, time(ctime.tv_sec, ctime.tv_nsec), crtime)

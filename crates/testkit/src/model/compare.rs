@@ -91,9 +91,10 @@ impl Comparison<'_> {
             (Kind::File { .. }, FoundKind::File { size, .. }) => {
                 let (least, most) = self.sizes(id, inode);
                 if *size < least || *size > most {
-                    let wanted = match least == most {
-                        true => format!("{least}"),
-                        false => format!("{least} to {most}"),
+                    let wanted = if least == most {
+                        format!("{least}")
+                    } else {
+                        format!("{least} to {most}")
                     };
                     all.push(format!("{path} has size {size}, not {wanted}"));
                 }

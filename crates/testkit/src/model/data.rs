@@ -198,12 +198,11 @@ impl DataLog {
                 DataChange::Cut { size } | DataChange::Extend { size } => (size, size),
                 DataChange::Shift(shift) => (shift.offset, shift.offset + shift.len),
             };
-            let place = |edge| match at < split {
-                true => {
+            let place = |edge| {
+                if at < split {
                     let mut later = self.shifts(at + 1..split);
                     later.try_fold(edge, |edge, shift| Some(shift.edge(edge, Way::Forward)))
-                }
-                false => {
+                } else {
                     let mut earlier = self.shifts(split..at).rev();
                     earlier.try_fold(edge, |edge, shift| Some(shift.edge(edge, Way::Back)))
                 }

@@ -147,9 +147,10 @@ fn found_at(path: &Path) -> io::Result<Found> {
         inode: meta.ino(),
         mtime: Time::new(meta.mtime(), meta.mtime_nsec() as u32),
         xattrs: xattrs(path)?,
-        no_dump: match meta.is_dir() || meta.is_file() {
-            true => Some(rustix::fs::ioctl_getflags(File::open(path)?)?.contains(IFlags::NODUMP)),
-            false => None,
+        no_dump: if meta.is_dir() || meta.is_file() {
+            Some(rustix::fs::ioctl_getflags(File::open(path)?)?.contains(IFlags::NODUMP))
+        } else {
+            None
         },
     })
 }

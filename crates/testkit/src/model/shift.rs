@@ -33,11 +33,12 @@ impl Shift {
         if place < self.offset {
             return Some(place);
         }
-        match self.moves_up(way) {
-            true => Some(place + self.len),
-            false => place
+        if self.moves_up(way) {
+            Some(place + self.len)
+        } else {
+            place
                 .checked_sub(self.len)
-                .filter(|place| *place >= self.offset),
+                .filter(|place| *place >= self.offset)
         }
     }
 
@@ -46,9 +47,10 @@ impl Shift {
         if place <= self.offset {
             return place;
         }
-        match self.moves_up(way) {
-            true => place + self.len,
-            false => place.saturating_sub(self.len).max(self.offset),
+        if self.moves_up(way) {
+            place + self.len
+        } else {
+            place.saturating_sub(self.len).max(self.offset)
         }
     }
 }

@@ -310,12 +310,13 @@ impl State {
             }),
             Op::NoDump { path, on } => {
                 let id = self.openable(path)?;
-                match self.inode(id).no_dump == *on {
-                    true => Ok(Effect::default()),
-                    false => self.set(path, |inode| {
+                if self.inode(id).no_dump == *on {
+                    Ok(Effect::default())
+                } else {
+                    self.set(path, |inode| {
                         inode.no_dump = *on;
                         Ok(())
-                    }),
+                    })
                 }
             }
             Op::Inherit { path, on } => self.hand_down(path, *on),
@@ -566,9 +567,10 @@ impl State {
 
     /// The end of a path that may be moved.
     fn end(&self, path: &str) -> Result<Place, Errno> {
-        match path.is_empty() {
-            true => Err(Errno::BUSY),
-            false => self.place(path),
+        if path.is_empty() {
+            Err(Errno::BUSY)
+        } else {
+            self.place(path)
         }
     }
 
@@ -704,17 +706,15 @@ impl State {
         let Kind::File { size } = &mut inode.kind else {
             unreachable!("a file");
         };
-        let is_outside = match insert {
-            true => offset >= *size,
-            false => offset + len >= *size,
+        let is_outside = if insert {
+            offset >= *size
+        } else {
+            offset + len >= *size
         };
         if len == 0 || is_outside {
             return Err(Errno::INVAL);
         }
-        *size = match insert {
-            true => *size + len,
-            false => *size - len,
-        };
+        *size = if insert { *size + len } else { *size - len };
         let shift = Shift {
             offset,
             len,

@@ -306,9 +306,12 @@ impl Universe {
             paths if paths.is_empty() || rng.one_in(8) => rng.pick(&self.files).clone(),
             paths => rng.pick(&paths).clone(),
         };
-        let name = |rng: &mut Rng| match rng.one_in(4) {
-            true => rng.pick(&self.dirs).clone(),
-            false => rng.pick(&self.files).clone(),
+        let name = |rng: &mut Rng| {
+            if rng.one_in(4) {
+                rng.pick(&self.dirs).clone()
+            } else {
+                rng.pick(&self.files).clone()
+            }
         };
         if rng.below(100) < self.syncs {
             let path = there(rng);
@@ -409,9 +412,10 @@ impl Universe {
             92..93 if !self.xattrs.is_empty() => {
                 let (name, len) = rng.pick(&self.xattrs).clone();
                 let path = there(rng);
-                match rng.one_in(3) {
-                    true => Op::RemoveXattr { path, name },
-                    false => Op::SetXattr { path, name, len },
+                if rng.one_in(3) {
+                    Op::RemoveXattr { path, name }
+                } else {
+                    Op::SetXattr { path, name, len }
                 }
             }
             92..94 => Op::Chmod {

@@ -40,11 +40,12 @@ pub(super) fn agrees(image: &Path, theirs: &Output) -> Result<(), String> {
         0 => ours.code == 0,
         _ => ours.code == 4 || ours.code == 8,
     };
-    match agree {
-        true => Ok(()),
-        false => Err(format!(
+    if agree {
+        Ok(())
+    } else {
+        Err(format!(
             "{DISAGREE} about {}:\n{theirs}\n{ours}",
             image.display()
-        )),
+        ))
     }
 }

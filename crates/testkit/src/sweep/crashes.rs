@@ -308,9 +308,10 @@ impl Sweep {
                 .close(fs)
                 .map_err(|e| format!("what was recovered cannot be closed: {e}; {image}"))?;
             let ours = device.content();
-            let looked = match others {
-                true => compare_with_others(image, &ours),
-                false => check_closed(&ours),
+            let looked = if others {
+                compare_with_others(image, &ours)
+            } else {
+                check_closed(&ours)
             };
             looked.map_err(|e| format!("{e}; {image}"))?;
             report.checked += 1;

@@ -115,9 +115,10 @@ impl FaultSweep {
         n: u64,
     ) -> Result<Option<FaultReport>, String> {
         let rule = FaultRule::fail_nth(self.kind, n).with(self.fault);
-        let rule = match self.from_then_on {
-            true => rule.from_then_on(),
-            false => rule,
+        let rule = if self.from_then_on {
+            rule.from_then_on()
+        } else {
+            rule
         };
         let crash = CrashDevice::over(prepared.content.clone());
         let device = Arc::new(FaultDevice::new(Arc::new(crash.clone())));

@@ -486,9 +486,10 @@ fn lanes_are_cut_where_one_order_could_be() {
         let mut tree = tree([]);
         for (n, path) in paths.iter().enumerate() {
             let inode = 20 + n as u64;
-            let found = match path.ends_with('f') {
-                true => empty(inode),
-                false => directory(0o755, inode, 2),
+            let found = if path.ends_with('f') {
+                empty(inode)
+            } else {
+                directory(0o755, inode, 2)
             };
             tree.insert(*path, found);
         }

@@ -34,10 +34,8 @@ pub(super) fn run(
     let bar = Bar::new("copying");
     for (fs, from) in &found {
         let copied = one(args, fs, from, dest, &bar);
-        problems.check(copied.and_then(|all_done| match all_done {
-            true => Ok(()),
-            false => Err(Failure::Said),
-        }));
+        problems
+            .check(copied.and_then(|all_done| if all_done { Ok(()) } else { Err(Failure::Said) }));
     }
     bar.finish();
     problems.outcome()

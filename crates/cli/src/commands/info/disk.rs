@@ -64,9 +64,10 @@ impl Disk {
             human(self.size),
             self.partitions.len(),
             self.table,
-            match self.from_backup {
-                true => ", from its backup: the first table is damaged",
-                false => "",
+            if self.from_backup {
+                ", from its backup: the first table is damaged"
+            } else {
+                ""
             }
         )?;
         writeln!(

@@ -150,9 +150,10 @@ pub(super) fn run(args: &Info, location: &ImageLocation) -> Outcome {
         Err(failure) => match disk(&from, location) {
             Some(disk) => {
                 let mut output = Output::new();
-                match args.json {
-                    true => output.json_pretty(&disk)?,
-                    false => disk.print(&mut output)?,
+                if args.json {
+                    output.json_pretty(&disk)?
+                } else {
+                    disk.print(&mut output)?
                 }
                 return output.finish();
             }

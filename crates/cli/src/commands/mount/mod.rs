@@ -69,9 +69,10 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR1))
             .map_err(Failure::new)?;
     }
-    let background = match args.in_background || args.worker {
-        true => Some(Background::begin(args)?),
-        false => None,
+    let background = if args.in_background || args.worker {
+        Some(Background::begin(args)?)
+    } else {
+        None
     };
     let mut signals = Signals::hold_back().map_err(Failure::new)?;
     if args.worker {
@@ -112,14 +113,17 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
         }
         Ok(mounted)
     });
-    let close = || match options.read_only {
-        true => Ok(()),
-        false => fs.close().map_err(|e| {
-            Failure::new(format!(
-                "{}; what was changed last may be lost",
-                in_image(&image, &e)
-            ))
-        }),
+    let close = || {
+        if options.read_only {
+            Ok(())
+        } else {
+            fs.close().map_err(|e| {
+                Failure::new(format!(
+                    "{}; what was changed last may be lost",
+                    in_image(&image, &e)
+                ))
+            })
+        }
     };
     let (served, closed) = match mounted {
         Ok(mounted) => mounted.wait_and_close(Some(signals), close),

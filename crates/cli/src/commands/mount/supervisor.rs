@@ -52,9 +52,10 @@ fn wait_for(child: Pid) {
 
 /// Starts a worker and keeps its mount until it ends.
 pub(super) fn supervise(args: &Mount, location: &ImageLocation) -> Outcome {
-    let background = match args.in_background {
-        true => Some(Background::begin(args)?),
-        false => None,
+    let background = if args.in_background {
+        Some(Background::begin(args)?)
+    } else {
+        None
     };
     let signals = Signals::hold_back().map_err(Failure::new)?;
     let (sender, events) = channel();
@@ -153,9 +154,10 @@ impl Kept {
 fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -> Outcome {
     let mut is_given_up = false;
     loop {
-        let event = match is_given_up && kept.id.is_none() {
-            false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            true => events.recv_timeout(TO_TELL),
+        let event = if !(is_given_up && kept.id.is_none()) {
+            events.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            events.recv_timeout(TO_TELL)
         };
         match event {
             Ok(Event::Said(Said::Attached(id))) => {

@@ -11,9 +11,10 @@ use std::fs;
 /// Writes a directory more, and perhaps takes one away, by Linux or by us.
 pub(super) fn write(chain: &mut Chain) -> Step {
     let linux = chain.rng.one_in(2) || chain.next_dir == 0;
-    match linux && chain.linux_can() {
-        true => by_linux(chain)?,
-        false => by_us(chain)?,
+    if linux && chain.linux_can() {
+        by_linux(chain)?
+    } else {
+        by_us(chain)?
     }
     chain.learn()
 }
@@ -31,9 +32,10 @@ fn free(chain: &Chain) -> Free {
     // Linux keeps a fiftieth back for itself, up to 4,096 clusters.
     let kept = header.number("Block count") / 50;
     let size = header.number("Block size");
-    let cluster = match header.has_feature("bigalloc") {
-        true => header.number("Cluster size"),
-        false => size,
+    let cluster = if header.has_feature("bigalloc") {
+        header.number("Cluster size")
+    } else {
+        size
     };
     Free {
         bytes: header.number("Free blocks").saturating_sub(kept) * size,

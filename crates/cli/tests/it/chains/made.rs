@@ -37,9 +37,10 @@ const FEATURES: &[&str] = &[
 pub(super) fn make(chain: &mut Chain) -> Step {
     for _ in 0..20 {
         let _ = fs::remove_file(&chain.image);
-        let (command, made) = match chain.rng.one_in(2) {
-            true => theirs(&mut chain.rng, &chain.image),
-            false => ours(&mut chain.rng, &chain.image),
+        let (command, made) = if chain.rng.one_in(2) {
+            theirs(&mut chain.rng, &chain.image)
+        } else {
+            ours(&mut chain.rng, &chain.image)
         };
         if made {
             chain.tell(command);

@@ -98,9 +98,10 @@ impl Chain {
             fs::read(self.place.join("before.img")),
             fs::read(&self.image),
         );
-        match before.ok() == now.ok() {
-            true => Ok(()),
-            false => Err(format!("refused, but changed: {}", run.stderr)),
+        if before.ok() == now.ok() {
+            Ok(())
+        } else {
+            Err(format!("refused, but changed: {}", run.stderr))
         }
     }
 
@@ -108,9 +109,10 @@ impl Chain {
     fn learn(&mut self) -> Step {
         self.sound()?;
         self.archive = archive(&self.image)?;
-        self.tree = match self.linux_can() {
-            true => Some(seen(self.path())?),
-            false => None,
+        self.tree = if self.linux_can() {
+            Some(seen(self.path())?)
+        } else {
+            None
         };
         Ok(())
     }
@@ -127,20 +129,22 @@ impl Chain {
     /// Judges the image after a step that changes nothing of what is in it.
     fn judge(&self) -> Step {
         self.sound()?;
-        match archive(&self.image)? == self.archive {
-            true => Ok(()),
-            false => Err(self.read_by_linux().err().unwrap_or_else(|| {
+        if archive(&self.image)? == self.archive {
+            Ok(())
+        } else {
+            Err(self.read_by_linux().err().unwrap_or_else(|| {
                 "our archive of it is another; Linux sees no difference".to_owned()
-            })),
+            }))
         }
     }
 
     /// Compares what Linux sees with what it saw when that was written.
     fn read_by_linux(&self) -> Step {
         let found = self.differences(&compare())?;
-        match found.is_empty() {
-            true => Ok(()),
-            false => Err(format!("as Linux sees it:\n{}", found.join("\n"))),
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("as Linux sees it:\n{}", found.join("\n")))
         }
     }
 

@@ -114,9 +114,10 @@ fn refusal_is_right(chain: &mut Chain, before: &str, wanted: Option<u64>, why: &
 /// A size by resize2fs, if it does it well.
 fn theirs(chain: &mut Chain) -> Step {
     chain.keep();
-    let size = match chain.rng.one_in(5) {
-        true => "-M".to_owned(),
-        false => format!("{}K", target(chain) >> 10),
+    let size = if chain.rng.one_in(5) {
+        "-M".to_owned()
+    } else {
+        format!("{}K", target(chain) >> 10)
     };
     chain.tell(format!("resize2fs -f fs.img {size}"));
     let run = tool("resize2fs").args(["-f", &chain.image, &size]).run();
@@ -149,9 +150,10 @@ fn theirs_or_before(chain: &mut Chain, done: bool, who: &str) -> Step {
     if is_sound && chain.differences(&times_left_out())?.is_empty() {
         return chain.learn();
     }
-    let what = match done {
-        true => "makes something unsound",
-        false => "fails, and leaves something unsound",
+    let what = if done {
+        "makes something unsound"
+    } else {
+        "fails, and leaves something unsound"
     };
     chain.tell(format!("  {who} {what}: as before"));
     chain.count(format!("{who} {what}"));

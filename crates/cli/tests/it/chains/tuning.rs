@@ -37,9 +37,10 @@ fn one(chain: &mut Chain) -> Step {
 }
 
 fn write(chain: &mut Chain) -> Step {
-    match dumpe2fs_header(chain.path()).has_feature("read-only") {
-        true => Ok(()),
-        false => fill::write(chain),
+    if dumpe2fs_header(chain.path()).has_feature("read-only") {
+        Ok(())
+    } else {
+        fill::write(chain)
     }
 }
 
@@ -187,9 +188,10 @@ fn step(chain: &mut Chain) -> Step {
                 .trim()
                 .to_owned();
             chain.tell(format!("  refused: {why}"));
-            match unclean.is_none() {
-                true => chain.count(format!("refused, and done by tune2fs: {kind}: {why}")),
-                false => chain.count(format!("refused, and unclean by tune2fs: {kind}: {why}")),
+            if unclean.is_none() {
+                chain.count(format!("refused, and done by tune2fs: {kind}: {why}"))
+            } else {
+                chain.count(format!("refused, and unclean by tune2fs: {kind}: {why}"))
             }
         }
         (_, Some(_)) => {

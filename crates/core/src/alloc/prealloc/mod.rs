@@ -189,23 +189,26 @@ impl Alloc {
         let lblk = ask.lblk.get();
         let gap = state.kept.read().tree.gap(lblk);
         // Otherwise somebody who asked for its neighbours has had something wait for it since it was looked for.
-        let gap = match gap.contains(&lblk) {
-            true => gap,
-            false => lblk..lblk.saturating_add(1),
+        let gap = if gap.contains(&lblk) {
+            gap
+        } else {
+            lblk..lblk.saturating_add(1)
         };
         let window = window::window(ask, log2, gap);
         // A file that goes on where it had its last blocks needs neither.
         let goes_on =
             state.last.get().is_some_and(|(next, _)| next == lblk) && window.start == lblk;
-        let (mut window, beside) = match goes_on {
-            true => (window, None),
-            false => file.hole(lblk, window),
+        let (mut window, beside) = if goes_on {
+            (window, None)
+        } else {
+            file.hole(lblk, window)
         };
         // At least the first: nothing is kept for it.
         let asked = ask.len.min(window.end.saturating_sub(lblk)).max(1);
-        let own = match ask.reserved {
-            true => asked,
-            false => self.charge(asked, ask.privileged)?,
+        let own = if ask.reserved {
+            asked
+        } else {
+            self.charge(asked, ask.privileged)?
         };
         let most = self.volume.geometry().clusters_per_group().min(tree::MOST);
         let more = (window.end - window.start).min(most).saturating_sub(asked);
@@ -239,9 +242,10 @@ impl Alloc {
             *one = taken.behind();
         }
         // What is asked for first, if it is less than wanted.
-        let first = match window.end.saturating_sub(lblk) >= taken.clusters() {
-            true => lblk,
-            false => window.end - taken.clusters(),
+        let first = if window.end.saturating_sub(lblk) >= taken.clusters() {
+            lblk
+        } else {
+            window.end - taken.clusters()
         };
         let before = taken.split_front(lblk - first);
         let mine = taken.split_front(asked);

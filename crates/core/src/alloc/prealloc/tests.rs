@@ -330,9 +330,10 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
             match rng.below(100) {
                 0..80 => {
                     let file = &mut files[at];
-                    let lblk = match rng.one_in(2) {
-                        true => file.has.last_key_value().map_or(0, |(last, _)| last + 1),
-                        false => rng.below(20_000) as u32,
+                    let lblk = if rng.one_in(2) {
+                        file.has.last_key_value().map_or(0, |(last, _)| last + 1)
+                    } else {
+                        rng.below(20_000) as u32
                     };
                     if file.has.contains_key(&lblk) {
                         continue;

@@ -178,9 +178,10 @@ impl PaTree {
     pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
         let (mut start, mut end) = (0, u32::MAX);
         if let Some(run) = self.recent {
-            match run.lblk <= lblk {
-                true => start = run.end(),
-                false => end = run.lblk,
+            if run.lblk <= lblk {
+                start = run.end()
+            } else {
+                end = run.lblk
             }
         }
         if self.others.is_empty() {

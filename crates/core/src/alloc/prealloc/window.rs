@@ -36,9 +36,10 @@ pub(super) fn window(ask: &FileRequest, log2: u32, gap: Range<u32>) -> Range<u32
     }
     // Whoever writes at the end goes on there: what lies before is mapped, or a hole.
     let appends = u64::from(end) << log2 >= ask.size;
-    let start = match appends {
-        true => lblk,
-        false => lblk / blocks * blocks,
+    let start = if appends {
+        lblk
+    } else {
+        lblk / blocks * blocks
     };
     let end = end.checked_next_multiple_of(blocks).unwrap_or(u32::MAX);
     start.max(gap.start)..end.min(gap.end)

@@ -90,9 +90,10 @@ impl FileIo<'_> {
         let last = number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));
         let reader = self.cache.readers.reader(offset);
         // With little memory, what is read ahead would be gone when it is asked for.
-        let ahead = match self.cache.caches.is_full() {
-            true => reader.window.min(2),
-            false => reader.window,
+        let ahead = if self.cache.caches.is_full() {
+            reader.window.min(2)
+        } else {
+            reader.window
         };
         let size = self.live.live_size();
         let top = number(size.saturating_sub(1)).max(last);
@@ -142,9 +143,10 @@ impl FileIo<'_> {
         let size = self.live.live_size();
         // Random reads bring in what was asked for, others all there is.
         let log2 = self.log2;
-        let wanted = match whole {
-            false => offset >> log2 << log2..end.next_multiple_of(1 << log2),
-            true => u64::from(first) << FOLIO_LOG2..(u64::from(until) + 1) << FOLIO_LOG2,
+        let wanted = if !whole {
+            offset >> log2 << log2..end.next_multiple_of(1 << log2)
+        } else {
+            u64::from(first) << FOLIO_LOG2..(u64::from(until) + 1) << FOLIO_LOG2
         };
         let wanted = wanted.start..wanted.end.min(size.next_multiple_of(1 << log2));
         let (_, runs) = map::runs_live(self.fs, self.live, |_| {

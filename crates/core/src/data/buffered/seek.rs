@@ -148,8 +148,9 @@ fn write_back_unmapped(fs: &Fs, held: &Held) -> Result<()> {
     // What is written over reserved blocks is a hole in the map as well, and so is what is on its way to the device.
     let behind = held.file_cache().is_some_and(|file| !file.is_idle())
         || held.live_size() > held.snapshot().size();
-    match behind {
-        true => write_back(fs, held.live()),
-        false => Ok(()),
+    if behind {
+        write_back(fs, held.live())
+    } else {
+        Ok(())
     }
 }

@@ -73,12 +73,11 @@ pub fn punch_hole(
     loop {
         let handle = fs.start(1 + map::remove_credits(&held.snapshot()))?;
         handle.touch_inode(held.live())?;
-        let next = match whole.start < end {
-            true => {
-                let guard = MapGuard::lock(held.live());
-                map::remove_keeping(&handle, held.live(), &guard, whole.start..end, 1)?.next
-            }
-            false => None,
+        let next = if whole.start < end {
+            let guard = MapGuard::lock(held.live());
+            map::remove_keeping(&handle, held.live(), &guard, whole.start..end, 1)?.next
+        } else {
+            None
         };
         stamp_now(&handle, held)?;
         match next {
@@ -294,11 +293,12 @@ fn begin(
 }
 
 fn check_extents(image: &Inode) -> Result<()> {
-    match image.flags().contains(InodeFlags::EXTENTS) {
-        true => Ok(()),
-        false => Err(Error::Unsupported {
+    if image.flags().contains(InodeFlags::EXTENTS) {
+        Ok(())
+    } else {
+        Err(Error::Unsupported {
             features: "moving and reserving blocks of files mapped by indirect blocks".to_owned(),
-        }),
+        })
     }
 }
 

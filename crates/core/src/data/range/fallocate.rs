@@ -196,9 +196,10 @@ impl Reservation {
         let log2 = fs.block_size().log2();
         let size = image.size();
         let grows = self.end.is_some_and(|end| end > size);
-        let first = match grows {
-            true => self.blocks.start.min(size >> log2),
-            false => self.blocks.start,
+        let first = if grows {
+            self.blocks.start.min(size >> log2)
+        } else {
+            self.blocks.start
         };
         let mut found = Found {
             taken: Vec::new(),

@@ -31,9 +31,10 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
     let handle = fs.start(reshape.credits())?;
     let guard = MapGuard::lock(held.live());
     let store = || reshape.store(&handle, held.live(), &guard, also);
-    match held.snapshot().is_dir() {
+    if held.snapshot().is_dir() {
         // A search of it reads nodes that are no more.
-        true => held.dir_state().while_moving(store),
-        false => store(),
+        held.dir_state().while_moving(store)
+    } else {
+        store()
     }
 }

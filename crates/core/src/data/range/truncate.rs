@@ -54,9 +54,10 @@ pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>)
 /// As for [`truncate`].
 pub fn grow(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     let _alone = held.op().write();
-    match held.live_size() < size {
-        true => set_size_alone(fs, held, size, options),
-        false => Ok(()),
+    if held.live_size() < size {
+        set_size_alone(fs, held, size, options)
+    } else {
+        Ok(())
     }
 }
 
@@ -181,9 +182,10 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     let keep = fs.orphan_credits();
     // A map that is broken is met when it is changed.
     let only_size = map::mapped_end(fs, image).is_ok_and(|end| end <= first);
-    let credits = match only_size {
-        true => 0,
-        false => map::remove_credits(image),
+    let credits = if only_size {
+        0
+    } else {
+        map::remove_credits(image)
     };
     let handle = fs.start(1 + credits + keep)?;
     fs.orphan_add(&handle, live)?;

@@ -45,9 +45,10 @@ impl FileCache {
     /// What stopped the journal.
     #[inline]
     pub(in crate::data) fn commit_detached(&self, fs: &Fs) -> Result<()> {
-        match self.has_detached() {
-            true => self.commit_detached_now(fs),
-            false => Ok(()),
+        if self.has_detached() {
+            self.commit_detached_now(fs)
+        } else {
+            Ok(())
         }
     }
 

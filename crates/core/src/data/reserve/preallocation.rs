@@ -76,9 +76,10 @@ impl AllocFile for Growing<'_> {
         };
         // Where a window is filled in any order, what lies behind the hole was placed like this too; what lies
         // before it may end at blocks of others.
-        let beside = match next <= window.end {
-            true => ahead().or_else(behind),
-            false => behind().or_else(ahead),
+        let beside = if next <= window.end {
+            ahead().or_else(behind)
+        } else {
+            behind().or_else(ahead)
         };
         // At least what is asked for, whatever the map became.
         let end = window.end.min(next.max(lblk + 1));

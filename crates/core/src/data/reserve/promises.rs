@@ -49,9 +49,10 @@ impl FileCache {
     /// Blocks that the file has the promise of.
     pub(in crate::data) fn promised(&self, size: ClusterSize) -> u64 {
         let promise = self.promise.lock();
-        match size.is_block() {
-            true => promise.delayed,
-            false => (promise.clusters.len() as u64) << size.bits(),
+        if size.is_block() {
+            promise.delayed
+        } else {
+            (promise.clusters.len() as u64) << size.bits()
         }
     }
 
@@ -84,9 +85,10 @@ impl FileCache {
         fs.alloc()?.reserve_space(own + nodes as u32, false)?;
         let mut promise = self.promise.lock();
         if let Some(ledger) = fs.ledger() {
-            let more = match fs.cluster_size().is_block() {
-                true => blocks.into(),
-                false => promise.without(missing.iter().copied()).len() as u64,
+            let more = if fs.cluster_size().is_block() {
+                blocks.into()
+            } else {
+                promise.without(missing.iter().copied()).len() as u64
             };
             let space = more * cluster_bytes(fs);
             let (ino, owners) = (live.ino(), fs.owners_of(live));
@@ -132,9 +134,10 @@ impl FileCache {
             let have = promise.nodes + u64::from(nodes);
             let needed = tree.nodes_for(promise.delayed);
             promise.nodes = needed.min(have);
-            let clusters = match promise.delayed == 0 && !is_block {
-                true => std::mem::take(&mut promise.clusters).len() as u32,
-                false => 0,
+            let clusters = if promise.delayed == 0 && !is_block {
+                std::mem::take(&mut promise.clusters).len() as u32
+            } else {
+                0
             };
             let free = have.saturating_sub(needed);
             promise.note(fs, live.ino());
@@ -143,9 +146,10 @@ impl FileCache {
             }
             (free, needed.saturating_sub(have), clusters)
         };
-        let own = match places_are_promised(fs) && is_block {
-            true => blocks.saturating_sub(used),
-            false => clusters,
+        let own = if places_are_promised(fs) && is_block {
+            blocks.saturating_sub(used)
+        } else {
+            clusters
         };
         preallocation::return_space(fs, own + free as u32);
         // What was used of the worst case of all may be missing from that of the rest.
@@ -224,9 +228,10 @@ impl FileCache {
             promise.note(fs, ino);
             all
         };
-        let own = match places_are_promised(fs) && fs.cluster_size().is_block() {
-            true => promise.delayed,
-            false => promise.clusters.len() as u64,
+        let own = if places_are_promised(fs) && fs.cluster_size().is_block() {
+            promise.delayed
+        } else {
+            promise.clusters.len() as u64
         };
         // No more than memory can hold.
         preallocation::return_space(fs, (own + promise.nodes) as u32);
@@ -241,9 +246,10 @@ fn cluster_bytes(fs: &Fs) -> u64 {
 impl Promise {
     /// Bytes that owners are to be counted as using for it.
     fn bytes(&self, fs: &Fs) -> u64 {
-        let places = match fs.cluster_size().is_block() {
-            true => self.delayed,
-            false => self.clusters.len() as u64,
+        let places = if fs.cluster_size().is_block() {
+            self.delayed
+        } else {
+            self.clusters.len() as u64
         };
         places * cluster_bytes(fs)
     }

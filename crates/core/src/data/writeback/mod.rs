@@ -274,13 +274,12 @@ impl<'f> FileIo<'f> {
             let mapped = mapped.and_then(|()| self.fs.commit(self.live.last_seq()));
             mapped.and_then(|()| self.write_pieces(&pieces))
         } else {
-            let settled = match pieces
-                .iter()
-                .all(|piece| piece.kind == WritebackState::Written)
-            {
+            let mut kinds = pieces.iter().map(|piece| piece.kind);
+            let settled = if kinds.all(|kind| kind == WritebackState::Written) {
                 // The change that made it data has committed that.
-                true => Ok(()),
-                false => self.cache.commit_detached(self.fs),
+                Ok(())
+            } else {
+                self.cache.commit_detached(self.fs)
             };
             let written = settled.and_then(|()| self.write_pieces(&pieces));
             written.and_then(|()| self.map(batch, &pieces))
@@ -386,9 +385,10 @@ impl<'f> FileIo<'f> {
                 }
             }
         }
-        match self.fs.cluster_size().is_block() {
-            true => self.take_places(batch, wanted),
-            false => self.place_in_clusters(batch),
+        if self.fs.cluster_size().is_block() {
+            self.take_places(batch, wanted)
+        } else {
+            self.place_in_clusters(batch)
         }
     }
 

@@ -21,9 +21,10 @@ const IMAGE: &str = "EXTANT_TEST_IMAGE";
 /// Bytes that a process takes on the way that are not for inodes.
 const SLACK: usize = 1 << 20;
 /// Bytes that a clean inode in memory may take. Debug builds keep the class in each lock.
-const MOST: usize = match cfg!(debug_assertions) {
-    true => 512 + 32,
-    false => 512,
+const MOST: usize = if cfg!(debug_assertions) {
+    512 + 32
+} else {
+    512
 };
 
 /// A figure of this process in bytes, of those that the system counts in KiB.

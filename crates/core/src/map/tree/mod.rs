@@ -115,9 +115,10 @@ impl Edit {
 
 /// Most blocks of an extent.
 fn most(unwritten: bool) -> u32 {
-    match unwritten {
-        true => MAX_UNWRITTEN_LEN,
-        false => MAX_WRITTEN_LEN,
+    if unwritten {
+        MAX_UNWRITTEN_LEN
+    } else {
+        MAX_WRITTEN_LEN
     }
 }
 

@@ -93,9 +93,10 @@ impl<'i> Spot<'i> {
         space: &NodeSpace,
     ) -> Result<()> {
         let fs = handle.fs();
-        let gained = match fs.cluster_size().is_block() {
-            true => self.replacement.gained.into(),
-            false => taken.iter().map(|taken| u64::from(taken.len())).sum(),
+        let gained = if fs.cluster_size().is_block() {
+            self.replacement.gained.into()
+        } else {
+            taken.iter().map(|taken| u64::from(taken.len())).sum()
         };
         let charge = Charge { gained, lost: 0 };
         charge.check(fs, self.inode)?;

@@ -55,17 +55,19 @@ pub(super) fn store<'f>(
     };
     draft.place_new_nodes(&mut nodes.taken().iter().flat_map(blocks));
     let unmapped = draft.unmapped();
-    let clusters = match size.is_block() {
-        true => None,
-        false => Some(draft.freed_clusters(size)?),
+    let clusters = if size.is_block() {
+        None
+    } else {
+        Some(draft.freed_clusters(size)?)
     };
     let freed = clusters
         .as_ref()
         .map_or(&unmapped, |clusters| &clusters.runs);
     let blocks_of = |taken: &[Taken<'_>]| taken.iter().map(|t| u64::from(t.len())).sum::<u64>();
-    let inserted = match size.is_block() {
-        true => draft.inserted,
-        false => blocks_of(taken),
+    let inserted = if size.is_block() {
+        draft.inserted
+    } else {
+        blocks_of(taken)
     };
     let charge = Charge {
         gained: inserted + blocks_of(nodes.taken()),
@@ -204,9 +206,10 @@ impl Charge {
         live: &LiveInode,
         space: &NodeSpace,
     ) -> Result<Admission<'f>> {
-        match space.asks() {
-            true => fs.admit_blocks(live, self.gained.saturating_sub(self.lost)),
-            false => Ok(None),
+        if space.asks() {
+            fs.admit_blocks(live, self.gained.saturating_sub(self.lost))
+        } else {
+            Ok(None)
         }
     }
 
@@ -255,9 +258,10 @@ pub(in crate::map) fn free(
             }
         }
     }
-    let kind = match is_metadata {
-        true => FreedKind::Metadata,
-        false => FreedKind::Data,
+    let kind = if is_metadata {
+        FreedKind::Metadata
+    } else {
+        FreedKind::Data
     };
     for &(start, len) in freed {
         free(start, len, kind);

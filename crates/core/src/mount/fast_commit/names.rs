@@ -133,9 +133,8 @@ impl Replay<'_> {
         if let Some(names) = self.names.given.get_mut(&child.ino()) {
             names.remove(&name);
         }
-        set_links(&handle, &child, |links| match is_dir {
-            true => 0,
-            false => links.saturating_sub(1),
+        set_links(&handle, &child, |links| {
+            if is_dir { 0 } else { links.saturating_sub(1) }
         })
     }
 

@@ -14,9 +14,10 @@ pub(super) struct Ranges {
 
 impl Ranges {
     pub(super) fn map(&mut self, lblk: Lblk, len: u32, start: Pblk, unwritten: bool) {
-        let target = match unwritten {
-            true => Target::Unwritten(start),
-            false => Target::Written(start),
+        let target = if unwritten {
+            Target::Unwritten(start)
+        } else {
+            Target::Written(start)
         };
         self.put(lblk, len, target);
     }

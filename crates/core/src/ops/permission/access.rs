@@ -163,9 +163,10 @@ impl OpContext<'_> {
 }
 
 fn told(allowed: bool) -> Result<()> {
-    match allowed {
-        true => Ok(()),
-        false => Err(Error::PermissionDenied),
+    if allowed {
+        Ok(())
+    } else {
+        Err(Error::PermissionDenied)
     }
 }
 
@@ -190,10 +191,7 @@ fn allows(
     }
     let is_in = |group: u32| caller.is_in(group);
     let Some(acl) = acl else {
-        return has(match is_in(gid) {
-            true => bits >> 3 & 7,
-            false => bits & 7,
-        });
+        return has(if is_in(gid) { bits >> 3 & 7 } else { bits & 7 });
     };
     let entries = acl.entries();
     let mask = entries.iter().find(|entry| entry.who == AclWho::Mask);
@@ -227,16 +225,12 @@ mod tests {
     fn asks(uid: u32, groups: &[u32], mode: u16, acl: Option<&Acl>) -> String {
         let caller = Caller::new(uid, 99).groups(groups);
         let mode = Mode::new(FileType::Regular, mode);
-        let one = |wanted, letter| match allows(
-            FileType::Regular,
-            mode,
-            (10, 20),
-            acl,
-            &caller,
-            wanted,
-        ) {
-            true => letter,
-            false => '-',
+        let one = |wanted, letter| {
+            if allows(FileType::Regular, mode, (10, 20), acl, &caller, wanted) {
+                letter
+            } else {
+                '-'
+            }
         };
         [one(4, 'r'), one(2, 'w'), one(1, 'x')].iter().collect()
     }

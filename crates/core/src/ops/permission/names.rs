@@ -24,9 +24,10 @@ impl OpContext<'_> {
         check_takes_names(dir)?;
         self.may_access_locked(dir, WRITE | EXECUTE)?;
         check_removable(dir, victim)?;
-        match self.is_kept_by_sticky(dir, victim) {
-            true => Err(Error::NotPermitted),
-            false => Ok(()),
+        if self.is_kept_by_sticky(dir, victim) {
+            Err(Error::NotPermitted)
+        } else {
+            Ok(())
         }
     }
 
@@ -41,9 +42,10 @@ impl OpContext<'_> {
 
     /// Refuses to move a directory to another parent, which writes its `..`. Its `op` lock is held.
     pub(in crate::ops) fn may_reparent(self, child: &Held) -> Result<()> {
-        match child.is_dir() {
-            true => self.may_access_locked(&child.copy(), WRITE),
-            false => Ok(()),
+        if child.is_dir() {
+            self.may_access_locked(&child.copy(), WRITE)
+        } else {
+            Ok(())
         }
     }
 

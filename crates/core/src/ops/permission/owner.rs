@@ -19,9 +19,10 @@ impl OpContext<'_> {
     /// Returns the mode bits that are set when these are asked for: a caller that is not in the file's group does not give its rights to
     /// a program.
     pub(in crate::ops) fn settable(self, image: &Inode, permissions: u16) -> u16 {
-        match self.is_in_group(image.disk().gid) {
-            true => permissions,
-            false => permissions & !SET_GID,
+        if self.is_in_group(image.disk().gid) {
+            permissions
+        } else {
+            permissions & !SET_GID
         }
     }
 
@@ -39,9 +40,10 @@ impl OpContext<'_> {
         let owns = caller.uid == disk.uid;
         let user = uid.is_none_or(|uid| owns && uid == disk.uid);
         let group = gid.is_none_or(|gid| owns && (gid == disk.gid || caller.is_in(gid)));
-        match user && group {
-            true => Ok(()),
-            false => Err(Error::NotPermitted),
+        if user && group {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
         }
     }
 
@@ -58,9 +60,10 @@ impl OpContext<'_> {
     pub(in crate::ops) fn may_chattr(self, image: &Inode, changed: InodeFlags) -> Result<()> {
         self.must_own(image)?;
         let capable = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        match self.restricted().is_some() && changed.intersects(capable) {
-            true => Err(Error::NotPermitted),
-            false => Ok(()),
+        if self.restricted().is_some() && changed.intersects(capable) {
+            Err(Error::NotPermitted)
+        } else {
+            Ok(())
         }
     }
 }

@@ -115,14 +115,13 @@ impl Engine for Extant {
 
     fn perform(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
         let performed = open.performed.fetch_add(1, Ordering::Relaxed) + 1;
-        let done = match self.respells {
-            true => {
-                let mut rng = Rng::new(performed);
-                let rng = RefCell::new(&mut rng);
-                let respelled = op.map_paths(|path| respell(path, &mut rng.borrow_mut()));
-                self.perform_one(open, &respelled, tag)
-            }
-            false => self.perform_one(open, op, tag),
+        let done = if self.respells {
+            let mut rng = Rng::new(performed);
+            let rng = RefCell::new(&mut rng);
+            let respelled = op.map_paths(|path| respell(path, &mut rng.borrow_mut()));
+            self.perform_one(open, &respelled, tag)
+        } else {
+            self.perform_one(open, op, tag)
         };
         if self.writes_back != 0 && performed.is_multiple_of(self.writes_back) {
             open.fs.write_back().map_err(errno)?;
@@ -171,9 +170,10 @@ impl Extant {
             Op::Write { path, offset, len } => {
                 let file = walk_to_file(&open.fs, path)?;
                 let bytes = tagged(tag, *offset, *len);
-                let written = match self.direct && (offset | len) % SECTOR == 0 {
-                    true => ops::pwrite_direct(&open.fs, &file, *offset, &bytes),
-                    false => ops::pwrite(&open.fs, &file, *offset, &bytes),
+                let written = if self.direct && (offset | len) % SECTOR == 0 {
+                    ops::pwrite_direct(&open.fs, &file, *offset, &bytes)
+                } else {
+                    ops::pwrite(&open.fs, &file, *offset, &bytes)
                 };
                 self.keep(open, file);
                 Ok(written.map_err(errno)? as u64)
@@ -334,9 +334,10 @@ fn walk_to_open(fs: &Fs, path: &str) -> Result<Held, Errno> {
 /// What can be opened for writing.
 fn walk_to_file(fs: &Fs, path: &str) -> Result<Held, Errno> {
     let held = walk_to_open(fs, path)?;
-    match held.snapshot().is_dir() {
-        true => Err(Errno::ISDIR),
-        false => Ok(held),
+    if held.snapshot().is_dir() {
+        Err(Errno::ISDIR)
+    } else {
+        Ok(held)
     }
 }
 
@@ -491,9 +492,10 @@ fn respell(path: &str, rng: &mut Rng) -> String {
     let first = path.find('/').unwrap_or(path.len());
     let mut spelled = path[..first].to_owned();
     for letter in path[first..].chars() {
-        match rng.one_in(2) {
-            true => spelled.extend(letter.to_uppercase()),
-            false => spelled.push(letter),
+        if rng.one_in(2) {
+            spelled.extend(letter.to_uppercase())
+        } else {
+            spelled.push(letter)
         }
     }
     spelled

@@ -33,9 +33,10 @@ const EXT3: Shape = Shape {
 
 /// What maps of indirect blocks can express, with writes that need one and two levels of them.
 pub(super) fn universe(wide: bool) -> Universe {
-    let all = match wide {
-        true => Universe::wide(3, 6),
-        false => Universe::small(),
+    let all = if wide {
+        Universe::wide(3, 6)
+    } else {
+        Universe::small()
     };
     let mut writes = all.writes.clone();
     writes.extend([(11_000, 3000), (280_000, 5000), (600_000, 300_000)]);

@@ -147,9 +147,10 @@ fn runs_of_many_owners_at_their_limits_are_counted_after_any_crash() {
         let start = shape.beginning_with(with_limits(&shape.content()));
         let engine = Extant {
             limited: true,
-            mode: match shape.options.contains(&"-C") || rng.one_in(2) {
-                true => DataMode::Delayed,
-                false => DataMode::Through,
+            mode: if shape.options.contains(&"-C") || rng.one_in(2) {
+                DataMode::Delayed
+            } else {
+                DataMode::Through
             },
             ..engine()
         };

@@ -55,9 +55,10 @@ fn is_indirect(shape: &Shape) -> bool {
 
 /// What else is done there: indirect maps cannot express blocks that are reserved.
 fn universe(shape: &Shape) -> Universe {
-    match is_indirect(shape) {
-        true => super::indirect::universe(false),
-        false => Universe::small(),
+    if is_indirect(shape) {
+        super::indirect::universe(false)
+    } else {
+        Universe::small()
     }
 }
 
@@ -145,9 +146,10 @@ fn what_is_cut_off_or_deleted_in_pieces_is_gone_after_any_crash() {
 fn a_fault_while_something_is_deleted_in_pieces_loses_nothing() {
     let seed = seed_from_env("faults of truncations in pieces");
     let engine = engine();
-    let (shapes, step): (&[Shape], usize) = match is_full_run() {
-        true => (&[MANY_GROUPS, WITH_ORPHAN_FILE, INDIRECT], 1),
-        false => (&[WITH_ORPHAN_FILE], 3),
+    let (shapes, step): (&[Shape], usize) = if is_full_run() {
+        (&[MANY_GROUPS, WITH_ORPHAN_FILE, INDIRECT], 1)
+    } else {
+        (&[WITH_ORPHAN_FILE], 3)
     };
     for shape in shapes {
         let start = with_large_file(shape);

@@ -91,9 +91,10 @@ impl Writer<'_> {
             ahead.extend(names.iter().map(|(_, ino)| *ino));
             for _ in 0..self.rng.between(1, MAX_OPS) {
                 let _ = self.on_any(&held);
-                let _ = match held.snapshot().is_dir() {
-                    true => self.in_dir(&held, &names),
-                    false => self.on_file(&held),
+                let _ = if held.snapshot().is_dir() {
+                    self.in_dir(&held, &names)
+                } else {
+                    self.on_file(&held)
                 };
             }
             if self.rng.one_in(4) {

@@ -166,12 +166,14 @@ fn open_to_write(fs: &Filesystem, path: &str) -> Result<File> {
 
 /// A program that sets a flag opens the file before.
 fn set_flag(fs: &Filesystem, path: &str, flag: FileFlags, on: bool) -> Result<()> {
-    match fs.symlink_metadata(path)?.is_dir() {
-        true => drop(fs.read_dir(path)?),
-        false => drop(OpenOptions::new().read(true).open(fs, path)?),
+    if fs.symlink_metadata(path)?.is_dir() {
+        drop(fs.read_dir(path)?)
+    } else {
+        drop(OpenOptions::new().read(true).open(fs, path)?)
     }
-    match on {
-        true => fs.set_flags(path, flag, FileFlags::empty()),
-        false => fs.set_flags(path, FileFlags::empty(), flag),
+    if on {
+        fs.set_flags(path, flag, FileFlags::empty())
+    } else {
+        fs.set_flags(path, FileFlags::empty(), flag)
     }
 }

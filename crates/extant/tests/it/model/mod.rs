@@ -109,13 +109,15 @@ impl ReferenceStateMachine for Expected {
         // What is open, and what becomes of its names, is looked for: by chance it is rarely the same file.
         let kept = expected.kept.iter().flatten();
         let names: Vec<String> = kept.flat_map(|id| expected.state.paths_of(*id)).collect();
-        let (to_open, to_lose) = match names.is_empty() {
-            true => (expected.state.files(), universe.files.clone()),
-            false => (universe.files.clone(), names),
+        let (to_open, to_lose) = if names.is_empty() {
+            (expected.state.files(), universe.files.clone())
+        } else {
+            (universe.files.clone(), names)
         };
-        let to_open = match to_open.is_empty() {
-            true => universe.files.clone(),
-            false => to_open,
+        let to_open = if to_open.is_empty() {
+            universe.files.clone()
+        } else {
+            to_open
         };
         let is_open = expected.kept.iter().any(Option::is_some);
         let lose = select(to_lose).prop_map(|path| Step::Do(Op::Unlink { path }));
@@ -362,9 +364,10 @@ impl Actual {
     /// Goes on with a listing.
     fn list(&mut self, most: usize) {
         if let Some(mut listing) = self.listing.take() {
-            match listing.go_on(self.fs(), most) {
-                true => self.listing = Some(listing),
-                false => listing.end(),
+            if listing.go_on(self.fs(), most) {
+                self.listing = Some(listing)
+            } else {
+                listing.end()
             }
         }
     }

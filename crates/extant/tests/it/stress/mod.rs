@@ -40,9 +40,10 @@ struct Stress {
 
 /// How long the threads work.
 fn time() -> Duration {
-    match facility::is_full_run() {
-        true => Duration::from_secs(60),
-        false => Duration::from_secs(3),
+    if facility::is_full_run() {
+        Duration::from_secs(60)
+    } else {
+        Duration::from_secs(3)
     }
 }
 
@@ -110,9 +111,10 @@ fn run(name: &str, stress: &Stress) {
 
 /// Lets the threads work for their time.
 fn work(fs: &Filesystem, stress: &Stress, seed: u64) -> (Vec<Owner>, Vec<[u32; 3]>) {
-    let quota = match stress.tight {
-        true => u64::MAX,
-        false => (stress.mebibytes << 20) / 5 / stress.threads as u64,
+    let quota = if stress.tight {
+        u64::MAX
+    } else {
+        (stress.mebibytes << 20) / 5 / stress.threads as u64
     };
     let (fs, tight) = (fs.clone(), stress.tight);
     let results = crew::run(stress.threads, time(), move |post| {

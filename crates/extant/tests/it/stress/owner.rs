@@ -336,9 +336,10 @@ impl Owner {
             2 => file.sync_all()?,
             _ => {}
         }
-        match self.rng.one_in(2) || self.open.len() > 5 {
-            true => drop(file),
-            false => self.open.insert(0, (file, content)),
+        if self.rng.one_in(2) || self.open.len() > 5 {
+            drop(file)
+        } else {
+            self.open.insert(0, (file, content))
         }
         Ok(())
     }
@@ -439,9 +440,10 @@ impl Owner {
         let path = self.any_path(which);
         post.doing(format!("fsync {path}"));
         let file = self.fs.open_file(&path)?;
-        match self.rng.one_in(2) {
-            true => file.sync_all(),
-            false => file.sync_data(),
+        if self.rng.one_in(2) {
+            file.sync_all()
+        } else {
+            file.sync_data()
         }
     }
 

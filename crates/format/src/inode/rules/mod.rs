@@ -399,9 +399,10 @@ impl InodeRules {
     /// The most bytes that an inode with such a map can have.
     #[must_use]
     pub fn largest_size(&self, inode: &Inode) -> u64 {
-        match inode.flags.contains(InodeFlags::EXTENTS) {
-            true => self.most_by_extents,
-            false => self.most_by_pointers,
+        if inode.flags.contains(InodeFlags::EXTENTS) {
+            self.most_by_extents
+        } else {
+            self.most_by_pointers
         }
     }
 
@@ -425,9 +426,10 @@ impl InodeRules {
 
     /// Sectors charged to an inode, as Linux reads them.
     fn sectors(&self, inode: &Inode) -> u64 {
-        match self.features.ro_compat.contains(RoCompat::HUGE_FILE) {
-            true => inode.sectors(self.block_size),
-            false => inode.blocks,
+        if self.features.ro_compat.contains(RoCompat::HUGE_FILE) {
+            inode.sectors(self.block_size)
+        } else {
+            inode.blocks
         }
     }
 

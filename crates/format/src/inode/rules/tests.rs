@@ -252,18 +252,12 @@ proptest! {
         ino in prop::sample::select(vec![1u32, 2, 3, 4, 7, 8, 9, 10, 11, 12, 5000]),
         known in 0usize..3,
     ) {
-        let incompat = match has_extents {
-            true => features.1 | Incompat::EXTENTS.bits(),
-            false => features.1,
-        };
+        let incompat = if has_extents { features.1 | Incompat::EXTENTS.bits() } else { features.1 };
         let rules = rules(features.0, incompat, features.2);
         inode.mode = Mode::from_bits(bits | 0o644);
         (inode.links, inode.blocks, inode.size, inode.map) = (links, blocks, size, map);
         inode.file_acl = Pblk::new(attributes);
-        let tree = match map.starts_with(&extent::MAGIC.to_le_bytes()) {
-            true => InodeFlags::EXTENTS,
-            false => InodeFlags::empty(),
-        };
+        let tree = if map.starts_with(&extent::MAGIC.to_le_bytes()) { InodeFlags::EXTENTS } else { InodeFlags::empty() };
         inode.flags = flags.iter().fold(tree, |all, bit| {
             all ^ InodeFlags::from_bits_retain(1 << bit)
         });
@@ -309,10 +303,7 @@ proptest! {
         if refused.is_none() && inline != Inline::Unknown {
             let mut read = inode.clone();
             rules.as_read(&mut read, inline);
-            let inline = match read.flags.contains(InodeFlags::INLINE_DATA) {
-                true => inline,
-                false => Inline::Missing,
-            };
+            let inline = if read.flags.contains(InodeFlags::INLINE_DATA) { inline } else { Inline::Missing };
             prop_assert_eq!(rules.refusal(Ino::new(12), &read, inline), None);
         }
     }

@@ -128,9 +128,10 @@ impl Sides<'_> {
 
     fn content(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
         let most = self.before.volume.rules.largest_size(&old.inode);
-        let size = match old.is_inline {
-            true => old.inode.size,
-            false => old.inode.size.min(most),
+        let size = if old.is_inline {
+            old.inode.size
+        } else {
+            old.inode.size.min(most)
         };
         if new.inode.size < size {
             return Ok(Some(Lost::Size(new.inode.size)));

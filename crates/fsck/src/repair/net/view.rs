@@ -161,9 +161,10 @@ impl View {
             file_type,
             is_inline,
         };
-        Ok(match self.is_value(&seen)? {
-            true => None,
-            false => Some(seen),
+        Ok(if self.is_value(&seen)? {
+            None
+        } else {
+            Some(seen)
         })
     }
 
@@ -306,9 +307,10 @@ impl View {
         }
         let end = bytes.iter().position(|byte| *byte == 0);
         // Ciphertext has its length before it.
-        let is_sound = match inode.flags.contains(InodeFlags::ENCRYPT) {
-            true => usize::from(le16(&bytes, 0)) + 2 == size,
-            false => end.unwrap_or(bytes.len()) == size,
+        let is_sound = if inode.flags.contains(InodeFlags::ENCRYPT) {
+            usize::from(le16(&bytes, 0)) + 2 == size
+        } else {
+            end.unwrap_or(bytes.len()) == size
         };
         bytes.truncate(size);
         Ok(is_sound.then_some(bytes))

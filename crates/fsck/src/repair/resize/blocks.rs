@@ -85,9 +85,10 @@ fn content_of(work: &Work<'_>, ino: Ino, inode: &Inode) -> Content {
         && ino >= sb.first_ino()
         && !is_named
         && !work.survey.table.get(ino).is_ea_inode();
-    match plain {
-        true => Content::Opaque,
-        false => Content::Looked,
+    if plain {
+        Content::Opaque
+    } else {
+        Content::Looked
     }
 }
 

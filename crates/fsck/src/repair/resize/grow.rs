@@ -92,11 +92,12 @@ fn with_room_for_descriptors(now: &Superblock, then: &Superblock) -> Result<Supe
         raw.feature_incompat.set(incompat.bits());
         raw.first_meta_bg.set(old_blocks);
     })?;
-    match Geometry::new(&then).classic_desc_blocks() == old_blocks {
-        true => Ok(then),
-        false => Err(refused(
+    if Geometry::new(&then).classic_desc_blocks() == old_blocks {
+        Ok(then)
+    } else {
+        Err(refused(
             "there is no room for the descriptors of so many groups",
-        )),
+        ))
     }
 }
 
@@ -110,13 +111,14 @@ fn new_group(old: &Geometry, geo: &Geometry, group: Group, uninit: bool) -> Resu
     let header = geo.group_header(Group::new(leader))?;
     let room = u64::from(geo.blocks_in_group(Group::new(leader))?);
     let fits = header.blocks() + u64::from(together) * (2 + table) <= room;
-    let (start, place, together) = match leader >= old.groups_count() && fits {
-        true => (
+    let (start, place, together) = if leader >= old.groups_count() && fits {
+        (
             header.end().get(),
             u64::from(group.get() - leader),
             together,
-        ),
-        false => (geo.group_header(group)?.end().get(), 0, 1),
+        )
+    } else {
+        (geo.group_header(group)?.end().get(), 0, 1)
     };
     let mut flags = GroupFlags::empty();
     if uninit {

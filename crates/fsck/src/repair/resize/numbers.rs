@@ -123,9 +123,10 @@ fn open_tables(work: &mut Work<'_>, numbers: &Numbers) -> Result<()> {
         };
         let mut desc = state.desc;
         let unused = volume.geo.inodes_per_group().saturating_sub(used);
-        desc.itable_unused = match desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            true => unused,
-            false => desc.itable_unused.min(unused),
+        desc.itable_unused = if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            unused
+        } else {
+            desc.itable_unused.min(unused)
         };
         desc.flags.remove(GroupFlags::INODE_UNINIT);
         if desc != state.desc {
@@ -142,11 +143,12 @@ fn directory(work: &mut Work<'_>, dir: Ino, moved: bool, now: &dyn Fn(Ino) -> In
         return Ok(());
     };
     if is_inline(volume, &inode) {
-        return match dirs::renumber_inline(work, dir, now)? {
-            true => Ok(()),
-            false => Err(refused(format!(
+        return if dirs::renumber_inline(work, dir, now)? {
+            Ok(())
+        } else {
+            Err(refused(format!(
                 "directory {dir} has no room for its entries"
-            ))),
+            )))
         };
     }
     let layout = volume.dir_layout(inode.flags);

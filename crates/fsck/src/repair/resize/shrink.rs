@@ -37,9 +37,10 @@ pub(super) fn shrink(
     let first = survey;
     let mut work = Work::new(&first, draft, options);
     work.space = Space::below(end);
-    let renumbered = match numbers::renumber(&mut work, geo.inodes_count())? {
-        true => Some(look(draft, progress)?),
-        false => None,
+    let renumbered = if numbers::renumber(&mut work, geo.inodes_count())? {
+        Some(look(draft, progress)?)
+    } else {
+        None
     };
     let survey = renumbered.as_ref().unwrap_or(&first);
     let mut work = Work::new(survey, draft, options);
@@ -138,9 +139,10 @@ pub(super) fn least(survey: &Survey) -> u64 {
     let (mut low, mut high) = (0, volume.geo.blocks_count());
     while low + 1 < high {
         let middle = low.midpoint(high);
-        match fits(middle) {
-            true => high = middle,
-            false => low = middle,
+        if fits(middle) {
+            high = middle
+        } else {
+            low = middle
         }
     }
     high

@@ -351,9 +351,10 @@ impl Judge<'_> {
             .filter(|failure| !failure.contains("os error 126") && !failure.contains("os error 95"))
             .take(6)
             .collect();
-        match failures.is_empty() {
-            true => Ok(shown),
-            false => Err(format!("Linux does not read {}", failures.join("\n"))),
+        if failures.is_empty() {
+            Ok(shown)
+        } else {
+            Err(format!("Linux does not read {}", failures.join("\n")))
         }
     }
 }

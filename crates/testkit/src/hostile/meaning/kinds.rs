@@ -344,9 +344,10 @@ impl Kind {
     /// The facility, where Linux has a part in it and does not play it.
     pub fn can_be_made(self) -> Result<(), Missing> {
         let mut steps = self.0.steps.iter();
-        match steps.any(|step| matches!(step, Step::Linux(_) | Step::OtherJournal(_))) {
-            true => Facility::KernelExt4.check(),
-            false => Ok(()),
+        if steps.any(|step| matches!(step, Step::Linux(_) | Step::OtherJournal(_))) {
+            Facility::KernelExt4.check()
+        } else {
+            Ok(())
         }
     }
 

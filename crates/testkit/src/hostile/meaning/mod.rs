@@ -273,9 +273,10 @@ impl Subject {
 /// Which checksums a change of this field concerns.
 fn reseal_after(field: Field) -> Reseal {
     let is_seed = ["s_uuid", "s_checksum_seed", "i_generation"].contains(&field.name);
-    match field.role == Role::Features || is_seed {
-        true => Reseal::All,
-        false => Reseal::Changed,
+    if field.role == Role::Features || is_seed {
+        Reseal::All
+    } else {
+        Reseal::Changed
     }
 }
 

@@ -101,9 +101,10 @@ fn class(subject: &Subject, site: &Site) -> u64 {
         Kind::Inode => {
             let record = &subject.bytes[site.at..site.at + site.len];
             let (mode, flags) = (le16(record, 0), le32(record, 0x20));
-            let depth = match flags & 0x8_0000 != 0 {
-                true => u64::from(le16(record, 0x2E)),
-                false => (0..3).filter(|n| le32(record, 0x58 + n * 4) != 0).count() as u64,
+            let depth = if flags & 0x8_0000 != 0 {
+                u64::from(le16(record, 0x2E))
+            } else {
+                (0..3).filter(|n| le32(record, 0x58 + n * 4) != 0).count() as u64
             };
             let body = 128 + usize::from(le16(record, 0x80));
             let in_body = record.len() > 128 && le32(record, body) == 0xEA02_0000;

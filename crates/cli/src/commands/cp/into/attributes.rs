@@ -29,9 +29,10 @@ pub(super) struct Lacking {
 
 impl Lacking {
     pub(super) fn outcome(self) -> Result<(), Why> {
-        match self.what.is_empty() {
-            true => Ok(()),
-            false => Err(Why::Incomplete(self)),
+        if self.what.is_empty() {
+            Ok(())
+        } else {
+            Err(Why::Incomplete(self))
         }
     }
 
@@ -147,12 +148,11 @@ impl Maker<'_> {
 /// When a file was read and changed last. Where what is written shall depend on nothing but the source: no later than now,
 /// and when it was read, which no two copies of a tree share, is when it was changed.
 fn times(node: &Node) -> (Timestamp, Timestamp) {
-    match is_reproducible() {
-        true => {
-            let modified = node.modified.min(now());
-            (modified, modified)
-        }
-        false => (node.accessed, node.modified),
+    if is_reproducible() {
+        let modified = node.modified.min(now());
+        (modified, modified)
+    } else {
+        (node.accessed, node.modified)
     }
 }
 

@@ -87,9 +87,10 @@ impl<'a> Maker<'a> {
 
     /// Makes a directory; `false` if it is there already, perhaps by way of a symbolic link.
     pub(super) fn directory(&self, node: &Node) -> Result<bool, Why> {
-        let mode = match self.keep.attributes {
-            true => PRIVATE_DIR,
-            false => node.permissions & PERMISSIONS,
+        let mode = if self.keep.attributes {
+            PRIVATE_DIR
+        } else {
+            node.permissions & PERMISSIONS
         };
         // The root cannot be made, and says so in its own way.
         if is_dir(self.fs, &node.to)? {
@@ -148,9 +149,10 @@ impl<'a> Maker<'a> {
     fn regular(&mut self, node: &Node) -> Result<(), Why> {
         // Refused before anything is made.
         let content = Content::open(node)?;
-        let there = match self.keep.attributes {
-            true => None,
-            false => self.written_into(node)?,
+        let there = if self.keep.attributes {
+            None
+        } else {
+            self.written_into(node)?
         };
         match there {
             Some(there) => self.write_into(node, content, &there),
@@ -159,9 +161,10 @@ impl<'a> Maker<'a> {
     }
 
     fn new_file(&mut self, node: &Node, content: Content<'_>) -> Result<(), Why> {
-        let mode = match self.keep.attributes {
-            true => PRIVATE,
-            false => node.permissions & PERMISSIONS,
+        let mode = if self.keep.attributes {
+            PRIVATE
+        } else {
+            node.permissions & PERMISSIONS
         };
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(mode);
@@ -178,9 +181,10 @@ impl<'a> Maker<'a> {
             bar.advance(bytes.len() as u64);
             Ok(())
         })?;
-        match file.metadata().len() < size {
-            true => file.set_len(size).map_err(no_room),
-            false => Ok(()),
+        if file.metadata().len() < size {
+            file.set_len(size).map_err(no_room)
+        } else {
+            Ok(())
         }
     }
 
@@ -190,11 +194,12 @@ impl<'a> Maker<'a> {
         let Some(there) = look_at_link(fs, to)? else {
             return Ok(None);
         };
-        let there = match there.is_symlink() {
-            false => there,
-            true => look(fs, to)?.ok_or(Why::ImagePath(
-                "a symbolic link that leads nowhere is in the way: remove it first with `extant rm`",
-            ))?,
+        let there = if !there.is_symlink() {
+            there
+        } else {
+            look(fs, to)?.ok_or(Why::ImagePath(
+            "a symbolic link that leads nowhere is in the way: remove it first with `extant rm`",
+        ))?
         };
         if there.is_dir() {
             return Err(Why::ImagePath(DIRECTORY_IN_THE_WAY));
@@ -244,9 +249,10 @@ impl<'a> Maker<'a> {
     }
 
     fn special(&self, node: &Node) -> Result<(), Why> {
-        let mode = match self.keep.attributes {
-            true => PRIVATE,
-            false => node.permissions & PERMISSIONS,
+        let mode = if self.keep.attributes {
+            PRIVATE
+        } else {
+            node.permissions & PERMISSIONS
         };
         let ((), at) = self.new_place(node, |at| {
             self.fs

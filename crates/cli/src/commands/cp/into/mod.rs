@@ -152,10 +152,11 @@ fn start(
     let places = expand(&fs, &at)?.into_iter();
     places
         .map(|from| {
-            let path = match is_recursive {
-                true => from.path.clone(),
+            let path = if is_recursive {
+                from.path.clone()
+            } else {
                 // One file asked for is what a symbolic link leads to; its name is that of the link.
-                false => follow(&fs, &from.path).map_err(|e| from.failure(&e))?,
+                follow(&fs, &from.path).map_err(|e| from.failure(&e))?
             };
             Ok(Start::Image {
                 is_dest,
@@ -182,9 +183,10 @@ fn refuse_into_itself(fs: &Filesystem, start: &Start, dest: &ImagePath, to: &Pat
     if !source.is_dir() {
         return Ok(());
     }
-    let mut at = match is_dir(fs, to).map_err(fail)? {
-        true => to.to_owned(),
-        false => to.parent().unwrap_or(Path::new("/")).to_owned(),
+    let mut at = if is_dir(fs, to).map_err(fail)? {
+        to.to_owned()
+    } else {
+        to.parent().unwrap_or(Path::new("/")).to_owned()
     };
     loop {
         let number = match fs.metadata(&at) {
@@ -248,13 +250,14 @@ impl Copy<'_> {
                 continue;
             }
             // What may be there under the first name is another file.
-            match self.failed().contains(&link.first) {
-                true => self.problem(
+            if self.failed().contains(&link.first) {
+                self.problem(
                     &link.to,
                     Why::ImagePath("its content could not be copied under its first name"),
                     problems,
-                ),
-                false => self.link(link, problems),
+                )
+            } else {
+                self.link(link, problems)
             }
         }
         self.directory_attributes(&made, problems);

@@ -136,18 +136,20 @@ impl Plan {
     }
 
     fn refuse_directory(&self, shown: impl std::fmt::Display) -> Outcome {
-        match self.is_recursive {
-            true => Ok(()),
-            false => Err(Failure::new(format!(
+        if self.is_recursive {
+            Ok(())
+        } else {
+            Err(Failure::new(format!(
                 "{shown} is a directory: copy it with -r, or with -a to keep owners, times and links"
-            ))),
+            )))
         }
     }
 
     fn add_host(&mut self, start: &Path, to: PathBuf, problems: &mut Problems) -> Outcome {
-        let found = match self.is_recursive {
-            true => start.symlink_metadata(),
-            false => start.metadata(),
+        let found = if self.is_recursive {
+            start.symlink_metadata()
+        } else {
+            start.metadata()
         };
         let found = found.map_err(|e| cannot("read", start, &e))?;
         if found.is_dir() {
@@ -203,9 +205,10 @@ impl Plan {
     ) -> Option<usize> {
         let mut file_type = host_type(found);
         let mut permissions = (found.mode() & 0o7777) as u16;
-        let mut how = match self.is_recursive {
-            true => Reading::File,
-            false => Reading::FollowedFile,
+        let mut how = if self.is_recursive {
+            Reading::File
+        } else {
+            Reading::FollowedFile
         };
         let is_stream = !self.is_recursive && file_type != FileType::Regular;
         if is_stream {
