@@ -25,8 +25,8 @@ Needs the nightly toolchain with rust-src; builds everything anew, in target/tsa
 
 Usage: cargo xtask tsan [PACKAGE] [FILTER]";
 
-/// Tests that a model checker runs: checker, package with a test target of that name, which needs the
-/// feature of that name, and how many schedules it goes through unless the caller says.
+/// Tests that a model checker runs: checker, package with a test target of that name, which needs
+/// the feature of that name, and how many schedules it goes through unless the caller says.
 const MODELS: &[(&str, &str, &str)] = &[
     ("loom", "extant-sync", "1000"),
     ("shuttle", "extant-sync", "1000"),

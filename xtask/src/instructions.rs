@@ -25,7 +25,7 @@ const RECORDED: &str = "crates/bench/benches/instructions.tsv";
 
 /// Growth that fails, in percent.
 const MAY_GROW: f64 = 5.0;
-/// The same for what varies by itself from run to run.
+/// Growth that fails of what varies by itself from run to run, in percent.
 const UNSTEADY: &[(&str, f64)] = &[("commit", 10.0)];
 
 fn may_grow(name: &str) -> f64 {
@@ -192,9 +192,9 @@ fn recorded_with(recorded: &str) -> Option<&str> {
     recorded.lines().find_map(|line| line.strip_prefix(WITH))
 }
 
-/// What counts depend on: the compiler that builds the benchmarks; the processor that they find, by which the C library
-/// chooses how to copy and clear memory; and how many processors there are, for each of which the engine keeps
-/// something.
+/// What counts depend on: the compiler that builds the benchmarks; the processor that they find, by
+/// which the C library chooses how to copy and clear memory; and how many processors there are, for
+/// each of which the engine keeps something.
 fn setting(valgrind: &str) -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let compiler = printed(Command::new(rustc).arg("--version")).ok_or("cannot start rustc")?;
@@ -204,8 +204,8 @@ fn setting(valgrind: &str) -> Result<String, String> {
     Ok(format!("{compiler}, {valgrind} on {count} x {shown}"))
 }
 
-/// Which processor programs find under valgrind on a machine with these: whatever the machine's is called, valgrind answers
-/// for one of its own, by what the machine can do (`CPUID` in VEX).
+/// Which processor programs find under valgrind on a machine with these: whatever the machine's is
+/// called, valgrind answers for one of its own, by what the machine can do (`CPUID` in VEX).
 fn shown_by_valgrind(cpuinfo: &str) -> String {
     let flags = cpuinfo.lines().find_map(|line| {
         let (name, flags) = line.split_once(':')?;

@@ -1,5 +1,5 @@
-//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`, `mutants`,
-//! `instructions`, `conformance`, `soak`, `chains`.
+//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
+//! `mutants`, `instructions`, `conformance`, `soak`, `chains`.
 
 mod concurrency;
 mod conformance;

@@ -47,6 +47,7 @@ fn each_rule_finds_its_breach() {
             "fn f() { std::process::Command::new(\"ls\"); }",
             "another program",
         ),
+        ("/// The same for inodes.\nfn f() {}", "summary"),
     ];
     for (code, expected) in cases {
         let found = found(code);
@@ -54,6 +55,16 @@ fn each_rule_finds_its_breach() {
             found.len() == 1 && found[0].contains(expected),
             "{code}: {found:?}"
         );
+    }
+    let wide = format!("// {}", "word ".repeat(20).trim_end());
+    assert_eq!(found(&wide).len(), 1, "width of comments");
+    for fits in [
+        format!("// {}", "word ".repeat(19)),
+        format!("//! | {} |", "word ".repeat(30)),
+        format!("// {}", "w".repeat(120)),
+        "/// What it is.\n/// The same as that.".to_owned(),
+    ] {
+        assert_eq!(found(&fits), [] as [&str; 0], "{fits}");
     }
     assert_eq!(found(&"\n".repeat(800)).len(), 1, "file length");
     assert_eq!(

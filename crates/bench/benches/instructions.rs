@@ -2,8 +2,9 @@
 //! machine cannot move. `cargo xtask instructions` runs this and compares with `instructions.tsv`.
 //!
 //! Each benchmark does [`OPERATIONS`] operations of one kind on a fresh image in memory, in one
-//! thread, with a directory that has an index. Opening, closing and, where no operation asks for it,
-//! committing are not counted; nor is what a benchmark finds made, in [`Scene`] or by the functions beside it.
+//! thread, with a directory that has an index. Opening, closing and, where no operation asks for
+//! it, committing are not counted; nor is what a benchmark finds made, in [`Scene`] or by the
+//! functions beside it.
 #![allow(missing_docs, reason = "the macros write functions without any")]
 
 use extant_blockdev::MemoryDevice;
@@ -129,7 +130,8 @@ fn scene_with_direct() -> Scene {
     scene
 }
 
-/// An image with [`OPERATIONS`] files, opened anew: no inode is in memory that is not needed for that.
+/// An image with [`OPERATIONS`] files, opened anew: no inode is in memory that is not needed for
+/// that.
 fn reopened() -> Arc<Fs> {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let device = device(scratch.path());

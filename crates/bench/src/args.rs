@@ -66,8 +66,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) operations: u64,
 
-    /// Calls of `fallocate2` [default: 2000000] and `append64` [default: 262144], all workers together, and of a round of
-    /// `live` [default: 100000]
+    /// Calls of `fallocate2` [default: 2000000] and `append64` [default: 262144], all workers
+    /// together, and of a round of `live` [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) fallocations: Option<u64>,
 
@@ -75,7 +75,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 505_000, value_parser = clap::value_parser!(u64).range(1001..=100_000_000))]
     pub(crate) inodes: u64,
 
-    /// Have the image of `bulkstat` stay in this file, sparse, or use the one that is there from another run
+    /// Have the image of `bulkstat` stay in this file, sparse, or use the one that is there from
+    /// another run
     #[arg(long)]
     pub(crate) keep: Option<PathBuf>,
 
@@ -119,7 +120,8 @@ pub(crate) struct Config {
     #[arg(long, default_value = "docs/report")]
     pub(crate) out: PathBuf,
 
-    /// Files that `--json` printed, as of `model`, whose rows `report` draws too: of the machine and build of the others
+    /// Files that `--json` printed, as of `model`, whose rows `report` draws too: of the machine
+    /// and build of the others
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<PathBuf>,
 
@@ -132,7 +134,8 @@ pub(crate) struct Config {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Take any build for `report`, say on the page that it is a draft, and leave the front page alone
+    /// Take any build for `report`, say on the page that it is a draft, and leave the front page
+    /// alone
     #[arg(long)]
     pub(crate) draft: bool,
 }
@@ -172,7 +175,8 @@ pub(crate) enum WorkloadName {
     Stream,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
-    /// Simulate more cores than there are, from what is measured here (needs `--features lockstat,baseline`)
+    /// Simulate more cores than there are, from what is measured here (needs `--features
+    /// lockstat,baseline`)
     Model,
     /// All of the above but `age` and `model`, as tables and pictures in a folder of documents
     Report,

@@ -63,8 +63,8 @@ fn files(image: &Path) -> Result<(u64, u64), Error> {
     Ok((files, extents))
 }
 
-/// What `e2freefrag` says: free extents, how large they are in the middle, and how much of the free space
-/// lies in large ones.
+/// What `e2freefrag` says: free extents, how large they are in the middle, and how much of the free
+/// space lies in large ones.
 fn free(image: &Path) -> Result<Figures, String> {
     let output = Command::new("e2freefrag")
         .arg(image)

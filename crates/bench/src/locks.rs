@@ -36,10 +36,12 @@ impl LockTable {
         (&self.snapshot, self.operations)
     }
 
-    /// Fails if workers share anything but `own`: classes of which each file, thread or CPU has its own lock or atomic.
+    /// Fails if workers share anything but `own`: classes of which each file, thread or CPU has its
+    /// own lock or atomic.
     ///
-    /// Of these one may bounce in fewer than one of a hundred operations: when a thread was moved to another CPU, or two
-    /// take turns on one. Everything else may be used in fewer than one of a thousand.
+    /// Of these one may bounce in fewer than one of a hundred operations: when a thread was moved
+    /// to another CPU, or two take turns on one. Everything else may be used in fewer than one of a
+    /// thousand.
     ///
     /// # Errors
     /// What is shared, and the table.

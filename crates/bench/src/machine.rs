@@ -10,7 +10,8 @@ use std::thread;
 pub(crate) struct Origin {
     /// Processors, memory, kernel and peers, as a sentence without its end.
     pub(crate) machine: String,
-    /// The commit of what was measured; with `-dirty` behind it if files differ; empty if there is none to tell.
+    /// The commit of what was measured; with `-dirty` behind it if files differ; empty if there is
+    /// none to tell.
     pub(crate) build: String,
     /// Whether the work was the quick form of a report, which is smaller and done once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,6 +1,8 @@
-//! Memory that any thread copies to and from, with nothing that keeps others away meanwhile: what a copy costs by itself.
+//! Memory that any thread copies to and from, with nothing that keeps others away meanwhile: what a
+//! copy costs by itself.
 //!
-//! Two copies that meet may mix. That would be no program if the memory were ordinary, so it is made of atomics.
+//! Two copies that meet may mix. That would be no program if the memory were ordinary, so it is
+//! made of atomics.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;
@@ -27,7 +29,8 @@ impl SharedMemory {
     pub(crate) fn copy_in(&self, at: usize, from: &[u8]) {
         let words = self.words(at, from.len());
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: `from` may be read and `words` be stored to, as atomics may by reference. Both have the length of `from`.
+        // SAFETY: `from` may be read and `words` be stored to, as atomics may by reference. Both
+        // have the length of `from`.
         unsafe {
             string::copy(words.as_ptr().cast_mut().cast(), from.as_ptr(), from.len());
         }
@@ -54,8 +57,9 @@ impl SharedMemory {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod string {
-    /// Copies `len` bytes by the instruction that C libraries use for a few kilobytes, and measured as fast as theirs. The
-    /// compiler does not see what it does to memory, which is what as many relaxed loads and stores of bytes would.
+    /// Copies `len` bytes by the instruction that C libraries use for a few kilobytes, and measured
+    /// as fast as theirs. The compiler does not see what it does to memory, which is what as many
+    /// relaxed loads and stores of bytes would.
     ///
     /// # Safety
     /// The bytes at `from` may be read, those at `to` be written, and they do not overlap.

@@ -1,8 +1,8 @@
 //! The tree that images are built from: the shape of an operating-system image.
 //!
 //! One entry in ten is a directory, one in fifteen a symbolic link, the rest are files whose sizes
-//! spread over four orders of magnitude around their mean. As in `/usr` of a Debian machine, one file
-//! in five lies in one of a few directories with more than a thousand entries, one in six in a
+//! spread over four orders of magnitude around their mean. As in `/usr` of a Debian machine, one
+//! file in five lies in one of a few directories with more than a thousand entries, one in six in a
 //! directory with more than a hundred, the others anywhere. Deterministic: the same parameters give
 //! the same bytes.
 

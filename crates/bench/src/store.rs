@@ -31,8 +31,8 @@ impl Store {
     }
 
     /// A fresh image for a run: made by `mke2fs` for the form asked for, every byte of the file
-    /// backed by memory, so that nobody's time has the host's allocation in it. One larger than [`FILLED_MIB`] keeps its
-    /// holes.
+    /// backed by memory, so that nobody's time has the host's allocation in it. One larger than
+    /// [`FILLED_MIB`] keeps its holes.
     ///
     /// # Errors
     /// When `mke2fs` fails or there is no room.

@@ -35,8 +35,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// file below was cut.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()>;
 
-    /// As [`BlockDevice::read_at`], past what the system keeps of the device in memory, where there is a way: what another
-    /// host has written to it is seen. The default is for devices that have one user.
+    /// As [`BlockDevice::read_at`], past what the system keeps of the device in memory, where there
+    /// is a way: what another host has written to it is seen. The default is for devices that have
+    /// one user.
     ///
     /// # Errors
     /// As for `read_at`.
@@ -99,9 +100,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.check_writable("discard", offset, len)
     }
 
-    /// Discards as [`BlockDevice::discard`] does, for callers that have to know whether anything can
-    /// come of it. Returns `false` where the device, or what is below it, cannot discard. The default
-    /// takes it for granted that it can.
+    /// Discards as [`BlockDevice::discard`] does, for callers that have to know whether anything
+    /// can come of it. Returns `false` where the device, or what is below it, cannot discard. The
+    /// default takes it for granted that it can.
     ///
     /// # Errors
     /// As for `write_at`.
@@ -140,8 +141,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         4096
     }
 
-    /// How many large writes, each from a thread of its own, are quicker than one after the other; 1 where they would wait
-    /// for each other. The default is 1.
+    /// How many large writes, each from a thread of its own, are quicker than one after the other;
+    /// 1 where they would wait for each other. The default is 1.
     fn writes_at_once(&self) -> usize {
         1
     }
@@ -213,7 +214,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 /// A device that is memory: copied to and from, never lent as a slice, because other threads
 /// and other programs may change it at any time.
 pub trait DirectMemory: Send + Sync {
-    /// Copies `src` into the device at byte `offset`. Durable only after `persist`, unless it persists at once.
+    /// Copies `src` into the device at byte `offset`. Durable only after `persist`, unless it
+    /// persists at once.
     ///
     /// # Errors
     /// `OutOfRange`, `ReadOnly`.
@@ -231,14 +233,15 @@ pub trait DirectMemory: Send + Sync {
     /// `OutOfRange`, `Io`.
     fn persist(&self, range: Range<u64>) -> DeviceResult<()>;
 
-    /// Whether a copy is durable when `copy_in` returns, so that nothing need be noted for `persist`. The default is that
-    /// it is not.
+    /// Whether a copy is durable when `copy_in` returns, so that nothing need be noted for
+    /// `persist`. The default is that it is not.
     fn persists_at_once(&self) -> bool {
         false
     }
 
-    /// Bytes of the parts of the device, the first at its beginning, within each of which a copy, in or out, is whole: another
-    /// one finds all of it or nothing. A power of two, or 0, the default, where nothing is promised.
+    /// Bytes of the parts of the device, the first at its beginning, within each of which a copy,
+    /// in or out, is whole: another one finds all of it or nothing. A power of two, or 0, the
+    /// default, where nothing is promised.
     fn whole_within(&self) -> u64 {
         0
     }

@@ -50,7 +50,8 @@ impl OpenSpec {
         self
     }
 
-    /// Takes only `length` bytes, from the offset or the partition's start on. `None` takes it back.
+    /// Takes only `length` bytes, from the offset or the partition's start on. `None` takes it
+    /// back.
     #[must_use]
     pub fn length(mut self, length: impl Into<Option<u64>>) -> Self {
         self.length = length.into();

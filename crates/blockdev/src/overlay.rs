@@ -97,7 +97,8 @@ impl OverlayDevice {
         (self.replaced.len() + written) as u64 * self.block_size
     }
 
-    /// Takes out the blocks written so far, by number: the overlay is as if they had not been written.
+    /// Takes out the blocks written so far, by number: the overlay is as if they had not been
+    /// written.
     pub fn take_written(&self) -> BTreeMap<u64, Box<[u8]>> {
         let writes = self.writes.as_ref();
         writes.map_or_else(Blocks::new, |writes| std::mem::take(&mut *writes.write()))

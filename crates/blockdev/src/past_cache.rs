@@ -1,12 +1,13 @@
 //! Copies that do not fetch what they write over.
 //!
-//! An ordinary store to memory that is not in the cache reads the line first, to keep what it does not write, and pushes
-//! something else out. Data on a device is read again later if at all, so for copies of whole lines both are a waste: a
-//! processor that has stores past its caches is told to use them. That is also how data gets to persistent memory.
+//! An ordinary store to memory that is not in the cache reads the line first, to keep what it does
+//! not write, and pushes something else out. Data on a device is read again later if at all, so for
+//! copies of whole lines both are a waste: a processor that has stores past its caches is told to
+//! use them. That is also how data gets to persistent memory.
 #![allow(unsafe_code)]
 
-/// Copies `src` to `dst`, which are of one length, past the cache where the processor can and it is long enough to matter.
-/// Done when it returns: the stores are in front of any later one.
+/// Copies `src` to `dst`, which are of one length, past the cache where the processor can and it is
+/// long enough to matter. Done when it returns: the stores are in front of any later one.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -30,7 +31,8 @@ mod lines {
     const LINE: usize = 64;
     const WORD: usize = size_of::<__m128i>();
 
-    /// Copies whole lines of `dst` past the cache, and what is before and behind them through it. The lengths are one.
+    /// Copies whole lines of `dst` past the cache, and what is before and behind them through it.
+    /// The lengths are one.
     pub(super) fn copy(dst: &mut [u8], src: &[u8]) {
         let before = dst.as_ptr().align_offset(LINE).min(dst.len());
         let (dst_before, dst) = dst.split_at_mut(before);
@@ -40,8 +42,9 @@ mod lines {
         let (src_lines, src_behind) = src.as_chunks::<LINE>();
         for (to, from) in dst_lines.iter_mut().zip(src_lines) {
             let (to, from) = (to.as_mut_ptr(), from.as_ptr());
-            // SAFETY: `to` and `from` point to LINE bytes each, that may be written and read, in four words. `to` is
-            // aligned to LINE, as the first line is by `align_offset` and lines follow each other. SSE2 is part of x86-64.
+            // SAFETY: `to` and `from` point to LINE bytes each, that may be written and read, in
+            // four words. `to` is aligned to LINE, as the first line is by `align_offset` and lines
+            // follow each other. SSE2 is part of x86-64.
             unsafe {
                 let words = [0, 1, 2, 3].map(|i| _mm_loadu_si128(from.add(i * WORD).cast()));
                 for (i, word) in words.into_iter().enumerate() {
@@ -50,7 +53,8 @@ mod lines {
             }
         }
         dst_behind.copy_from_slice(src_behind);
-        // SAFETY: as any code of x86-64 may. Without it others might see later stores, such as one that unlocks, before these.
+        // SAFETY: as any code of x86-64 may. Without it others might see later stores, such as one
+        // that unlocks, before these.
         unsafe { _mm_sfence() };
     }
 }

@@ -68,7 +68,8 @@ pub(crate) fn done(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
     }
 }
 
-/// Does what C asked for, where there is a count or an offset to tell. Returns that, or the negative error number.
+/// Does what C asked for, where there is a count or an offset to tell. Returns that, or the
+/// negative error number.
 pub(crate) fn counted(work: impl FnOnce() -> Result<u64, Failure>) -> i64 {
     let count = || {
         i64::try_from(work()?).map_err(|_| Failure::new(EIO, "the result is too large to be told"))

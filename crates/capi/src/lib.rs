@@ -11,9 +11,10 @@
 //!
 //! # Conventions
 //!
-//! Functions return 0 or a count, or a negative Linux error number; `extant_message` then has a sentence for the calling
-//! thread. A panic does not cross into C: it becomes `EIO`. Handles may be used by any number of threads at once, except
-//! directories, which are used by one at a time, and except while they are being closed.
+//! Functions return 0 or a count, or a negative Linux error number; `extant_message` then has a
+//! sentence for the calling thread. A panic does not cross into C: it becomes `EIO`. Handles may be
+//! used by any number of threads at once, except directories, which are used by one at a time, and
+//! except while they are being closed.
 //!
 //! The header is written by hand and kept in step with `abi` and `types` by a test.
 

@@ -1,6 +1,7 @@
 //! From what C passes to what Rust may use.
 //!
-//! Every function here believes its caller, which is C by way of `abi`: the header says what pointers must point to.
+//! Every function here believes its caller, which is C by way of `abi`: the header says what
+//! pointers must point to.
 #![allow(unsafe_code)]
 
 use crate::call::Failure;
@@ -149,8 +150,8 @@ pub(crate) unsafe fn bytes<'a>(from: *const c_void, len: usize) -> Result<&'a [u
 /// Bytes to fill.
 ///
 /// # Safety
-/// `into` is NULL or points to `len` bytes that nobody else uses meanwhile. They need not have been written to: they are
-/// cleared first.
+/// `into` is NULL or points to `len` bytes that nobody else uses meanwhile. They need not have been
+/// written to: they are cleared first.
 pub(crate) unsafe fn bytes_mut<'a>(into: *mut c_void, len: usize) -> Result<&'a mut [u8], Failure> {
     match (into.is_null(), checked(len)?) {
         (_, 0) => Ok(&mut []),

@@ -91,8 +91,8 @@ pub(crate) fn of_mode(permissions: u16) -> Acl {
     Acl::new(entries).expect("owner, group and others make a list")
 }
 
-/// A list with entries changed or added. Where a user or group is named and no mask is given, the mask becomes all that
-/// anybody but owner and others has, as with `setfacl -m`.
+/// A list with entries changed or added. Where a user or group is named and no mask is given, the
+/// mask becomes all that anybody but owner and others has, as with `setfacl -m`.
 pub(crate) fn changed(acl: &Acl, changes: &[AclEntry]) -> Result<Acl, String> {
     let mut entries = acl.entries().to_vec();
     for change in changes {

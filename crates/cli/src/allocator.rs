@@ -1,21 +1,24 @@
 //! The allocator of the programs, and how long it keeps memory that nothing uses.
 //!
-//! New memory costs a fault for each page when it is touched first, and a fault is a large part of what it takes to bring
-//! the eight inodes that fit there into memory. Caches under a budget give memory back and want as much again, often
-//! within seconds, so free memory stays with the process for some time, after which it goes when memory is asked for, or
-//! [`give_back`] is called; `MIMALLOC_PURGE_DELAY` of the environment counts first.
+//! New memory costs a fault for each page when it is touched first, and a fault is a large part of
+//! what it takes to bring the eight inodes that fit there into memory. Caches under a budget give
+//! memory back and want as much again, often within seconds, so free memory stays with the process
+//! for some time, after which it goes when memory is asked for, or [`give_back`] is called;
+//! `MIMALLOC_PURGE_DELAY` of the environment counts first.
 
 use std::ffi::{c_int, c_long};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long memory is free before the system gets it back, in milliseconds. The allocator's own choice is a second.
+/// How long memory is free before the system gets it back, in milliseconds. The allocator's own
+/// choice is a second.
 const KEPT_MS: c_long = 5_000;
 /// `mi_option_purge_delay` of `mimalloc.h`, to which the crate gives no name.
 const PURGE_DELAY: c_int = 15;
 
-// SAFETY: as `mimalloc.h` declares them; they take numbers by value, and check that there is such an option.
+// SAFETY: as `mimalloc.h` declares them; they take numbers by value, and check that there is such
+// an option.
 unsafe extern "C" {
     safe fn mi_option_set_default(option: c_int, value: c_long);
     safe fn mi_collect(force: bool);
@@ -25,8 +28,9 @@ unsafe extern "C" {
 
 /// Sets up the allocator; to be called first.
 pub(crate) fn set_up() {
-    // It asks for huge pages, of which file data and metadata use a part. In a virtual machine that gives
-    // free memory back, each of them costs its host hundreds of faults: writing to memory was four times as slow.
+    // It asks for huge pages, of which file data and metadata use a part. In a virtual machine that
+    // gives free memory back, each of them costs its host hundreds of faults: writing to memory was
+    // four times as slow.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     mi_option_set_default(PURGE_DELAY, KEPT_MS);
 }

@@ -1,4 +1,5 @@
-//! Patterns for names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that stands for itself.
+//! Patterns for names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that stands for
+//! itself.
 
 /// Whether a path has anything in it that a pattern has.
 pub(crate) fn is_pattern(path: &[u8]) -> bool {

@@ -16,14 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of file data that are kept in memory where what is written shall not depend on the machine.
+/// Bytes of file data that are kept in memory where what is written shall not depend on the
+/// machine.
 const STEADY_CACHE: usize = 256 << 20;
 
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImagePath {
     pub(crate) image: PathBuf,
-    /// The partition that is named with the image, `IMAGE#N`: stronger than the one for all images of the command.
+    /// The partition that is named with the image, `IMAGE#N`: stronger than the one for all images
+    /// of the command.
     pub(crate) partition: Option<u32>,
     /// From the root, never empty.
     pub(crate) path: PathBuf,
@@ -32,8 +34,9 @@ pub(crate) struct ImagePath {
 }
 
 impl ImagePath {
-    /// Takes `IMAGE:/path` and `IMAGE#N:/path` apart. `IMAGE` alone means its root. An existing file whose name holds a
-    /// colon, or ends like the number of a partition, wins over a shorter one.
+    /// Takes `IMAGE:/path` and `IMAGE#N:/path` apart. `IMAGE` alone means its root. An existing
+    /// file whose name holds a colon, or ends like the number of a partition, wins over a shorter
+    /// one.
     pub(crate) fn parse(text: &OsStr) -> Self {
         Self::parse_with(text, |path| path.exists())
     }
@@ -83,7 +86,8 @@ impl ImagePath {
         })
     }
 
-    /// Which part of the image holds the file system: what was said with it, or else for all images of the command.
+    /// Which part of the image holds the file system: what was said with it, or else for all images
+    /// of the command.
     fn part(&self, location: &ImageLocation) -> (Option<u64>, Option<u32>) {
         match self.partition {
             Some(number) => (None, Some(number)),
@@ -120,7 +124,8 @@ impl ImagePath {
         (place.has_path && is_image).then_some(place)
     }
 
-    /// Opens the image for reading. What may be wrong with it although it opened goes to standard error.
+    /// Opens the image for reading. What may be wrong with it although it opened goes to standard
+    /// error.
     pub(crate) fn open(&self, location: &ImageLocation) -> Outcome<Filesystem> {
         let fs = self.open_silently(location)?;
         self.warn(&fs);
@@ -153,8 +158,9 @@ impl ImagePath {
         Ok(fs)
     }
 
-    /// Opens all of what holds the file system, without looking at it; for reading as long as no process writes it. If a
-    /// process uses it that `may_be` about to end, its end is waited for, at most for `patience`.
+    /// Opens all of what holds the file system, without looking at it; for reading as long as no
+    /// process writes it. If a process uses it that `may_be` about to end, its end is waited for,
+    /// at most for `patience`.
     pub(crate) fn open_when_free(
         &self,
         writable: bool,
@@ -189,7 +195,8 @@ impl ImagePath {
         Failure::new(why.unwrap_or(shown))
     }
 
-    /// Opens the file system that lies at a place on a device that [`ImagePath::open_when_free`] has opened.
+    /// Opens the file system that lies at a place on a device that [`ImagePath::open_when_free`]
+    /// has opened.
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,

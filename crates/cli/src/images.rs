@@ -41,8 +41,8 @@ impl<'a> Images<'a> {
         self.get(at, true)
     }
 
-    /// The image of a place, to be read. One that is to be changed as well must have been opened for
-    /// that before.
+    /// The image of a place, to be read. One that is to be changed as well must have been opened
+    /// for that before.
     pub(crate) fn readable(&mut self, at: &ImagePath) -> Outcome<Filesystem> {
         self.get(at, false)
     }
@@ -99,8 +99,8 @@ impl<'a> Images<'a> {
         self.open.iter().filter_map(|opened| opened.id).collect()
     }
 
-    /// Closes the images, so that what was `done` is durable. An error of closing comes in addition to
-    /// what failed before.
+    /// Closes the images, so that what was `done` is durable. An error of closing comes in addition
+    /// to what failed before.
     pub(crate) fn close(self, done: Outcome) -> Outcome {
         let mut outcome = done;
         for Opened { path, fs, .. } in self.open.into_iter().filter(|opened| opened.writable) {
@@ -161,7 +161,8 @@ impl Problems {
     }
 }
 
-/// Changes what each operand names, or all that match it where it is a pattern. What fails is said, and the others are done all the same.
+/// Changes what each operand names, or all that match it where it is a pattern. What fails is said,
+/// and the others are done all the same.
 pub(crate) fn change_each(
     operands: &[OsString],
     location: &ImageLocation,
@@ -207,8 +208,8 @@ pub(crate) fn change_each(
     images.close(done)
 }
 
-/// Changes everything at and below the directory `start`. What fails is said, and the rest is done all the same, unless
-/// that would fail as well.
+/// Changes everything at and below the directory `start`. What fails is said, and the rest is done
+/// all the same, unless that would fail as well.
 pub(crate) fn change_tree(
     fs: &Filesystem,
     at: &ImagePath,
@@ -248,8 +249,8 @@ pub(crate) fn is_in_the_way(e: &extant::Error) -> bool {
     e.kind() == std::io::ErrorKind::AlreadyExists
 }
 
-/// Whether every further change would fail as well: no space, a device that fails, a journal that was
-/// stopped.
+/// Whether every further change would fail as well: no space, a device that fails, a journal that
+/// was stopped.
 pub(crate) fn is_final(e: &extant::Error) -> bool {
     use std::io::ErrorKind;
     const EIO: i32 = 5;

@@ -22,11 +22,11 @@
 //! # Invariants
 //!
 //! Exit code 0 means that everything asked for was done; 1 that something was not, which standard
-//! error explains; 2 that the command line makes no sense. `check`, `repair` and `tune` have the exit codes of `e2fsck`. A reader that closes the pipe is no
-//! failure.
+//! error explains; 2 that the command line makes no sense. `check`, `repair` and `tune` have the
+//! exit codes of `e2fsck`. A reader that closes the pipe is no failure.
 //!
-//! A command that changes an image closes it at the end, also after a failure, and an error of closing
-//! is a failure: exit code 0 means that the changes are durable.
+//! A command that changes an image closes it at the end, also after a failure, and an error of
+//! closing is a failure: exit code 0 means that the changes are durable.
 #![deny(unsafe_code)]
 
 mod acl;
@@ -58,8 +58,8 @@ use clap::error::{ContextKind, ContextValue};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The exit code for a command line that makes no sense: `check`, `repair`, `tune` and `resize` have those
-/// of `e2fsck`.
+/// The exit code for a command line that makes no sense: `check`, `repair`, `tune` and `resize`
+/// have those of `e2fsck`.
 fn usage_code(mut args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     const WITH_VALUES: [&str; 4] = ["--partition", "--offset", "--superblock", "--journal"];
     const AS_E2FSCK: [&str; 4] = ["check", "repair", "tune", "resize"];
@@ -99,8 +99,8 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
     program.into_iter().chain(command).chain(args)
 }
 
-/// What an error of the command line says. Help is laid out only once it is asked for, since that takes
-/// longer than reading the command line.
+/// What an error of the command line says. Help is laid out only once it is asked for, since that
+/// takes longer than reading the command line.
 fn help_text(e: &clap::Error) -> String {
     use clap::error::ErrorKind;
     let is_help = matches!(
@@ -119,7 +119,8 @@ fn main() -> ExitCode {
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(mut e) if e.use_stderr() => {
-            // A misspelt option is no question for the version, and a usage line for that does not help.
+            // A misspelt option is no question for the version, and a usage line for that does not
+            // help.
             if e.get(ContextKind::SuggestedArg)
                 == Some(&ContextValue::String("--version".to_owned()))
             {

@@ -30,7 +30,8 @@ enum Operator {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// These bits; with `execute_if`, execution as well, of directories and of files that any class may execute.
+    /// These bits; with `execute_if`, execution as well, of directories and of files that any class
+    /// may execute.
     Bits { bits: u16, execute_if: bool },
     /// What those at this shift have: 6 for the user, 3 for the group, 0 for others.
     CopyOf(u16),

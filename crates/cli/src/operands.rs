@@ -1,5 +1,5 @@
-//! What operands name: patterns are looked up in the image, and a command that reads goes on after one that cannot be
-//! read.
+//! What operands name: patterns are looked up in the image, and a command that reads goes on after
+//! one that cannot be read.
 
 use crate::args::ImageLocation;
 use crate::failure::{Failure, Outcome};
@@ -27,7 +27,8 @@ pub(crate) fn read_each(
     problems.outcome()
 }
 
-/// The places that operands stand for, with their images open for reading. What cannot be opened is said.
+/// The places that operands stand for, with their images open for reading. What cannot be opened is
+/// said.
 pub(crate) fn found(
     operands: &[OsString],
     images: &mut Images<'_>,
@@ -47,8 +48,9 @@ pub(crate) fn found(
     all
 }
 
-/// What a place stands for: itself, or where its path is a pattern and no file has that name, all that match, in order.
-/// A pattern that nothing matches stands for itself, too: there is no such file then.
+/// What a place stands for: itself, or where its path is a pattern and no file has that name, all
+/// that match, in order. A pattern that nothing matches stands for itself, too: there is no such
+/// file then.
 pub(crate) fn expand(fs: &Filesystem, at: &ImagePath) -> Outcome<Vec<ImagePath>> {
     let path = at.path.as_os_str().as_bytes();
     if !glob::is_pattern(path) || fs.symlink_metadata(&at.path).is_ok() {
@@ -63,7 +65,8 @@ pub(crate) fn expand(fs: &Filesystem, at: &ImagePath) -> Outcome<Vec<ImagePath>>
     Ok(found.into_iter().map(place).collect())
 }
 
-/// The one place that something is to be put at: what a pattern matches, if that is one file; itself, if it matches none.
+/// The one place that something is to be put at: what a pattern matches, if that is one file;
+/// itself, if it matches none.
 pub(crate) fn expand_one(fs: &Filesystem, at: &ImagePath) -> Outcome<ImagePath> {
     match &expand(fs, at)?[..] {
         [one] => Ok(one.clone()),
@@ -75,9 +78,9 @@ pub(crate) fn expand_one(fs: &Filesystem, at: &ImagePath) -> Outcome<ImagePath> 
     }
 }
 
-/// All paths that a pattern matches, name by name. A directory in which a file is called just like the pattern has only that
-/// one to offer: names with brackets are names first. As in a shell, a name that begins with a dot is only matched by a pattern
-/// that does.
+/// All paths that a pattern matches, name by name. A directory in which a file is called just like
+/// the pattern has only that one to offer: names with brackets are names first. As in a shell, a
+/// name that begins with a dot is only matched by a pattern that does.
 fn matching(fs: &Filesystem, pattern: &[u8]) -> Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::from("/")];
     let mut names = pattern
@@ -126,7 +129,8 @@ fn entries(fs: &Filesystem, dir: &Path) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in entries {
         let name = entry?.file_name().as_bytes().to_vec();
-        // Ciphertext in an encrypted directory may have any bytes: what is no name leads nowhere else.
+        // Ciphertext in an encrypted directory may have any bytes: what is no name leads nowhere
+        // else.
         if !name.contains(&b'/') && !name.contains(&0) {
             names.push(name);
         }
@@ -147,8 +151,8 @@ fn exists(fs: &Filesystem, path: &Path, as_dir: bool) -> Result<bool> {
     }
 }
 
-/// Whether an error says that there is no such file or directory, as opposed to one that cannot be looked for. Symbolic
-/// links without an end lead to none.
+/// Whether an error says that there is no such file or directory, as opposed to one that cannot be
+/// looked for. Symbolic links without an end lead to none.
 fn is_no_match(e: &extant::Error) -> bool {
     use std::io::ErrorKind;
     const ELOOP: i32 = 40;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Work that takes less time than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How far a piece of work is, shown on standard error if that is a terminal and the work takes long
-/// enough to wonder.
+/// How far a piece of work is, shown on standard error if that is a terminal and the work takes
+/// long enough to wonder.
 pub(crate) struct Bar {
     bar: ProgressBar,
     started: Instant,

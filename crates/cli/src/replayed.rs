@@ -1,7 +1,8 @@
 //! Fast commits, replayed in memory.
 //!
-//! A fast commit says what changed in names and maps, and not which blocks hold that: the engine makes the changes, over a
-//! device that is only read, and the checker, which shares no code with it, judges what came of it.
+//! A fast commit says what changed in names and maps, and not which blocks hold that: the engine
+//! makes the changes, over a device that is only read, and the checker, which shares no code with
+//! it, judges what came of it.
 
 use extant::{Filesystem, MountOptions, SharedDevice};
 use extant_blockdev::OverlayDevice;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 /// Bytes of the pieces in which changes are kept: the least that a block has.
 pub(crate) const PIECE: u32 = 1024;
 
-/// The device as a mount would leave it that replays its journal and ends: what that writes is in the overlay.
+/// The device as a mount would leave it that replays its journal and ends: what that writes is in
+/// the overlay.
 ///
 /// # Errors
 /// When the engine cannot replay the journal.

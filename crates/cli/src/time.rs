@@ -40,7 +40,8 @@ pub(crate) fn source_date_epoch() -> Outcome<Option<u64>> {
     }
 }
 
-/// Lets the clock of this process stand at the moment that reproducible builds agree on, if there is one.
+/// Lets the clock of this process stand at the moment that reproducible builds agree on, if there
+/// is one.
 pub(crate) fn stand_still() -> Outcome {
     if let Some(seconds) = source_date_epoch()? {
         clock::stand_still(seconds);
@@ -129,8 +130,8 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     (civil(days) == (year, month, day)).then_some(days)
 }
 
-/// Parses `2026-01-31`, with `12:00`, `12:00:30` or `12:00:30.5` behind a space or `T`, with `Z`, `UTC`
-/// or a zone such as `+01:00` behind that; or `@SECONDS` since 1970, fractions allowed.
+/// Parses `2026-01-31`, with `12:00`, `12:00:30` or `12:00:30.5` behind a space or `T`, with `Z`,
+/// `UTC` or a zone such as `+01:00` behind that; or `@SECONDS` since 1970, fractions allowed.
 pub(crate) fn parse_date(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(

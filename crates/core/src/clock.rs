@@ -1,7 +1,8 @@
 //! The time of day, which can be made to stand still.
 //!
-//! Everything that the engine stores as a time comes from here. A process in which the clock stands still writes what
-//! depends on nothing but the operations: not on the hour, and not on the CPUs it happens to run on.
+//! Everything that the engine stores as a time comes from here. A process in which the clock stands
+//! still writes what depends on nothing but the operations: not on the hour, and not on the CPUs it
+//! happens to run on.
 
 use extant_format::inode::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
@@ -14,9 +15,9 @@ const RUNS: u64 = u64::MAX;
 /// Stored once, before there are other threads.
 static STANDS_AT: AtomicU64 = AtomicU64::new(RUNS);
 
-/// Makes the clock of this process stand still at this many seconds since 1970, for all that is written from here on. For a
-/// process that has not opened any file system yet. Changes should then come from one thread, into file systems that were opened
-/// without a background thread.
+/// Makes the clock of this process stand still at this many seconds since 1970, for all that is
+/// written from here on. For a process that has not opened any file system yet. Changes should then
+/// come from one thread, into file systems that were opened without a background thread.
 pub fn stand_still(seconds: u64) {
     extant_sync::keep_one_shard();
     STANDS_AT.store(seconds, Ordering::Relaxed);

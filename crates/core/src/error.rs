@@ -205,7 +205,7 @@ impl fmt::Display for Place {
 
 /// Adds the place to an error that a parser of the format returned.
 pub trait InPlace<T> {
-    /// The same result, its error saying that the structure was found at `place`.
+    /// Returns the result with an error that says that the structure was found at `place`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] in place of the [`FormatError`].

@@ -50,9 +50,11 @@ pub enum Mutant {
     WhiteoutLost,
     /// Of a block of names that is split the transaction has the old block, and not the new one.
     SplitHalfLogged,
-    /// The transaction in which a block of names is split does not have the index that leads to the new one.
+    /// The transaction in which a block of names is split does not have the index that leads to the
+    /// new one.
     IndexForgotten,
-    /// The superblock says that the file system is clean while other blocks are still on their way home.
+    /// The superblock says that the file system is clean while other blocks are still on their way
+    /// home.
     LeftTooEarly,
     /// What owners use is counted in memory, and not in the transaction.
     UsageNotLogged,
@@ -60,7 +62,8 @@ pub enum Mutant {
     FreedStillCounted,
     /// Writing over data past memory does not lock the file. For the models.
     OverwriteNotLocked,
-    /// Writing over data in several parts of a device that is memory shares the lock of the file. For the models.
+    /// Writing over data in several parts of a device that is memory shares the lock of the file.
+    /// For the models.
     PartsShared,
 }
 

@@ -9,13 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 impl Filesystem {
-    /// Gives an extended attribute a value, by full name (`user.origin`), whether it exists or not. Access control lists
-    /// come in the form of the system calls; [`set_acl`](Self::set_acl) takes typed ones. A symbolic link at the
-    /// end of the path is not followed.
+    /// Gives an extended attribute a value, by full name (`user.origin`), whether it exists or not.
+    /// Access control lists come in the form of the system calls; [`set_acl`](Self::set_acl) takes
+    /// typed ones. A symbolic link at the end of the path is not followed.
     ///
     /// # Errors
-    /// When there is no such file; when such a file cannot have an attribute of that name; when the value
-    /// does not fit, by itself (64 KiB) or beside the others (they share one block), or no space is left.
+    /// When there is no such file; when such a file cannot have an attribute of that name; when the
+    /// value does not fit, by itself (64 KiB) or beside the others (they share one block), or no
+    /// space is left.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -53,8 +54,9 @@ impl Filesystem {
         })
     }
 
-    /// Sets file flags and clears others, as `chattr` does. Symbolic links are followed. [`Metadata::flags`](crate::Metadata::flags)
-    /// and [`Metadata::lsattr`](crate::Metadata::lsattr) show them.
+    /// Sets file flags and clears others, as `chattr` does. Symbolic links are followed.
+    /// [`Metadata::flags`](crate::Metadata::flags) and
+    /// [`Metadata::lsattr`](crate::Metadata::lsattr) show them.
     ///
     /// # Errors
     /// When there is no such file, or a flag cannot be changed.
@@ -69,13 +71,13 @@ impl Filesystem {
         })
     }
 
-    /// Gives a file to a project, which pays for it from then on. Symbolic links are followed. Of a directory nothing else is given,
-    /// and what is made in it later only if it has the flag that projects are inherited.
-    /// [`Metadata::project`](crate::Metadata::project) shows it.
+    /// Gives a file to a project, which pays for it from then on. Symbolic links are followed. Of a
+    /// directory nothing else is given, and what is made in it later only if it has the flag that
+    /// projects are inherited. [`Metadata::project`](crate::Metadata::project) shows it.
     ///
     /// # Errors
-    /// When there is no such file, the file system has no projects, the project has used up its quota, or the caller does
-    /// not own the file.
+    /// When there is no such file, the file system has no projects, the project has used up its
+    /// quota, or the caller does not own the file.
     pub fn set_project(&self, path: impl AsRef<Path>, project: u32) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
             ops::set_project(self.by(), file, project)
@@ -93,11 +95,12 @@ impl Filesystem {
         ops::getacl(self.fs(), &held, kind).map_err(|e| Error::engine(path, e))
     }
 
-    /// Sets an access control list, or removes it. The permissions of the file follow the access list. Symbolic
-    /// links are followed.
+    /// Sets an access control list, or removes it. The permissions of the file follow the access
+    /// list. Symbolic links are followed.
     ///
     /// # Errors
-    /// When there is no such file, no space is left, or something that is no directory is given a default list.
+    /// When there is no such file, no space is left, or something that is no directory is given a
+    /// default list.
     pub fn set_acl(&self, path: impl AsRef<Path>, kind: AclKind, acl: Option<&Acl>) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
             ops::setacl(self.by(), file, kind, acl)

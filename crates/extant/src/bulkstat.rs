@@ -6,14 +6,15 @@ use extant_core::ops;
 use std::path::{Path, PathBuf};
 
 impl Filesystem {
-    /// Calls `visit` with what is known about every file of the file system, whatever its names are, in
-    /// no particular order and from several threads at once. Much faster than a walk over the
-    /// directories: what is not in memory is read in large pieces straight from where the file system
-    /// keeps it.
+    /// Calls `visit` with what is known about every file of the file system, whatever its names
+    /// are, in no particular order and from several threads at once. Much faster than a walk over
+    /// the directories: what is not in memory is read in large pieces straight from where the file
+    /// system keeps it.
     ///
-    /// An item is an error when a file's record is corrupt or cannot be read; the others follow all the
-    /// same. Files without names are left out. Only
-    /// user 0 sees all files; another [caller](Self::on_behalf_of) gets one error. Returns how many files were visited without an error.
+    /// An item is an error when a file's record is corrupt or cannot be read; the others follow all
+    /// the same. Files without names are left out. Only user 0 sees all files; another
+    /// [caller](Self::on_behalf_of) gets one error. Returns how many files were visited without an
+    /// error.
     ///
     /// ```no_run
     /// use extant::{Bulkstat, Filesystem};
@@ -39,8 +40,8 @@ impl Filesystem {
         })
     }
 
-    /// Visits as [`bulkstat`](Self::bulkstat) does, with a state for each thread, begun by `start`: what `visit` does to it
-    /// meets no other thread. Returns the state of each.
+    /// Visits as [`bulkstat`](Self::bulkstat) does, with a state for each thread, begun by `start`:
+    /// what `visit` does to it meets no other thread. Returns the state of each.
     ///
     /// ```no_run
     /// use extant::{Bulkstat, Filesystem};

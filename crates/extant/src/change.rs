@@ -166,8 +166,8 @@ impl Filesystem {
     /// Makes a symbolic link at `link` that points to `target`, whatever that is.
     ///
     /// # Errors
-    /// When something is at `link` already, its parent does not exist, the target is empty or longer
-    /// than a block, or no space is left.
+    /// When something is at `link` already, its parent does not exist, the target is empty or
+    /// longer than a block, or no space is left.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
         self.at_name(link.as_ref(), |dir, last| {
@@ -176,12 +176,12 @@ impl Filesystem {
         })
     }
 
-    /// Makes a device node, pipe or socket with these permissions. `device` is the number of a device
-    /// node; others have none.
+    /// Makes a device node, pipe or socket with these permissions. `device` is the number of a
+    /// device node; others have none.
     ///
     /// # Errors
-    /// When something is at `path` already, its parent does not exist, no space is left, or `file_type`
-    /// is that of a directory or symbolic link.
+    /// When something is at `path` already, its parent does not exist, no space is left, or
+    /// `file_type` is that of a directory or symbolic link.
     pub fn create_special(
         &self,
         path: impl AsRef<Path>,
@@ -210,13 +210,13 @@ impl Filesystem {
         })
     }
 
-    /// Moves `from` to `to`. What was at `to` before is replaced in the same moment: after a crash one of
-    /// the two is there, never neither.
+    /// Moves `from` to `to`. What was at `to` before is replaced in the same moment: after a crash
+    /// one of the two is there, never neither.
     ///
     /// # Errors
-    /// When there is nothing at `from`; when what is at `to` cannot be replaced by it (a directory by
-    /// something else or the other way round, or a directory that is not empty); when a directory would
-    /// come to lie inside itself.
+    /// When there is nothing at `from`; when what is at `to` cannot be replaced by it (a directory
+    /// by something else or the other way round, or a directory that is not empty); when a
+    /// directory would come to lie inside itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.at_name(from, |from_dir, source| {
@@ -260,7 +260,8 @@ impl Filesystem {
         })
     }
 
-    /// Lets two names stand for each other's files, in one step. Whatever they are, they need not be of one kind.
+    /// Lets two names stand for each other's files, in one step. Whatever they are, they need not
+    /// be of one kind.
     ///
     /// # Errors
     /// When one of them does not exist, or a directory would come to lie inside itself.
@@ -303,9 +304,10 @@ impl Filesystem {
         })
     }
 
-    /// Makes a file without a name and opens it for reading and writing. It lies near the directory `dir`, and is gone
-    /// when it is closed, or after a crash, unless [`link_file`](Self::link_file) has given it a name: so a file
-    /// appears with its content or not at all.
+    /// Makes a file without a name and opens it for reading and writing. It lies near the directory
+    /// `dir`, and is gone when it is closed, or after a crash, unless
+    /// [`link_file`](Self::link_file) has given it a name: so a file appears with its content or
+    /// not at all.
     ///
     /// # Errors
     /// When there is no such directory, or no space is left.
@@ -325,7 +327,8 @@ impl Filesystem {
     /// Gives an open file another name, or its first if it was made without.
     ///
     /// # Errors
-    /// When something is at `link` already, the file has lost its last name, or lies on another file system.
+    /// When something is at `link` already, the file has lost its last name, or lies on another
+    /// file system.
     pub fn link_file(&self, file: &File, link: impl AsRef<Path>) -> Result<()> {
         self.at_name(link.as_ref(), |dir, last| {
             if !Arc::ptr_eq(self.fs(), file.fs()) {
@@ -358,7 +361,8 @@ impl Filesystem {
         })
     }
 
-    /// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Symbolic links are followed.
+    /// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Symbolic links are
+    /// followed.
     ///
     /// # Errors
     /// When there is no such file.
@@ -384,8 +388,8 @@ impl Filesystem {
         })
     }
 
-    /// Sets the times of last access and last change of the content; `None` leaves what is. A symbolic
-    /// link at the end of the path is not followed.
+    /// Sets the times of last access and last change of the content; `None` leaves what is. A
+    /// symbolic link at the end of the path is not followed.
     ///
     /// # Errors
     /// When there is no such file.
@@ -400,8 +404,8 @@ impl Filesystem {
         })
     }
 
-    /// Sets both times to now, which every user that may write the file may do. A symbolic link at the end of the path is not
-    /// followed.
+    /// Sets both times to now, which every user that may write the file may do. A symbolic link at
+    /// the end of the path is not followed.
     ///
     /// # Errors
     /// When there is no such file.
@@ -411,8 +415,8 @@ impl Filesystem {
         })
     }
 
-    /// Refuses what the caller may not do with a file, in any combination of [`READ`](crate::READ) and the
-    /// like (`access`). Symbolic links are followed.
+    /// Refuses what the caller may not do with a file, in any combination of [`READ`](crate::READ)
+    /// and the like (`access`). Symbolic links are followed.
     ///
     /// # Errors
     /// When he may not, or there is no such file.
@@ -440,9 +444,9 @@ impl Filesystem {
         ops::syncfs(self.fs()).map_err(|e| Error::engine(PathBuf::new(), e))
     }
 
-    /// Closes the file system: everything is made durable, the journal is emptied and the image marked
-    /// clean. What other clones and open files do afterwards is refused. Without this, the same happens
-    /// when the last of them is dropped, but errors go unnoticed.
+    /// Closes the file system: everything is made durable, the journal is emptied and the image
+    /// marked clean. What other clones and open files do afterwards is refused. Without this, the
+    /// same happens when the last of them is dropped, but errors go unnoticed.
     ///
     /// # Errors
     /// When the device fails. The image can be opened again, and recovers what was made durable.

@@ -111,13 +111,13 @@ impl File {
         &self.path
     }
 
-    /// Reads from byte `offset`. Returns how much was read: less than `buf` holds only at the end of
-    /// the file, 0 past it. Holes read as zeros.
+    /// Reads from byte `offset`. Returns how much was read: less than `buf` holds only at the end
+    /// of the file, 0 past it. Holes read as zeros.
     ///
     /// # Errors
-    /// When the file was not opened for reading, the content is encrypted, its map is corrupt, or the
-    /// device fails; when it was opened for direct I/O and `offset` or the length of `buf` is no multiple of a
-    /// sector.
+    /// When the file was not opened for reading, the content is encrypted, its map is corrupt, or
+    /// the device fails; when it was opened for direct I/O and `offset` or the length of `buf` is
+    /// no multiple of a sector.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         if !self.access.read {
             return Err(self.error(extant_core::Error::BadHandle("reading")));
@@ -130,14 +130,14 @@ impl File {
         read.map_err(|e| self.error(e))
     }
 
-    /// Writes at byte `offset`, or at the end of the file if it was opened for appending. Returns how
-    /// much was written: less than all of `buf` only when space ran out on the way. A gap before
-    /// `offset` reads as zeros and takes no space.
+    /// Writes at byte `offset`, or at the end of the file if it was opened for appending. Returns
+    /// how much was written: less than all of `buf` only when space ran out on the way. A gap
+    /// before `offset` reads as zeros and takes no space.
     ///
     /// # Errors
-    /// When the file was not opened for writing, no space is left, the file would be too large, its map
-    /// is corrupt, or the device fails; when it was opened for direct I/O and `offset` or the length of `buf` is
-    /// no multiple of a sector.
+    /// When the file was not opened for writing, no space is left, the file would be too large, its
+    /// map is corrupt, or the device fails; when it was opened for direct I/O and `offset` or the
+    /// length of `buf` is no multiple of a sector.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         if self.access.append {
             return self.append(buf).map(|(_, written)| written);
@@ -163,8 +163,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes at the end of the file, wherever that is by now: of many threads that append each gets a
-    /// place of its own. Returns the offset and how much was written.
+    /// Writes at the end of the file, wherever that is by now: of many threads that append each
+    /// gets a place of its own. Returns the offset and how much was written.
     ///
     /// # Errors
     /// As for [`File::write_at`].
@@ -178,8 +178,8 @@ impl File {
         appended.map_err(|e| self.error(e))
     }
 
-    /// Makes the file `size` bytes long: what was there beyond is gone, what comes in addition reads as
-    /// zeros and takes no space.
+    /// Makes the file `size` bytes long: what was there beyond is gone, what comes in addition
+    /// reads as zeros and takes no space.
     ///
     /// # Errors
     /// As for [`File::write_at`].
@@ -188,19 +188,20 @@ impl File {
         ops::ftruncate(self.by(), self.held(), size).map_err(|e| self.error(e))
     }
 
-    /// Reserves blocks for `len` bytes from `offset` on, so that writing them does not run out of space.
-    /// Where there was nothing the file reads as zeros, as before; it grows if it ends before the range
-    /// does. What `fallocate` does.
+    /// Reserves blocks for `len` bytes from `offset` on, so that writing them does not run out of
+    /// space. Where there was nothing the file reads as zeros, as before; it grows if it ends
+    /// before the range does. What `fallocate` does.
     ///
     /// # Errors
-    /// When the file was not opened for writing, no space is left (what was reserved until then stays), the
-    /// range is empty, the file would be too large or is mapped by indirect blocks, its map is corrupt, or
-    /// the device fails.
+    /// When the file was not opened for writing, no space is left (what was reserved until then
+    /// stays), the range is empty, the file would be too large or is mapped by indirect blocks, its
+    /// map is corrupt, or the device fails.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.reserve(offset, len, false)
     }
 
-    /// Takes blocks as [`File::allocate`] does without changing the file's length: they may lie behind its end.
+    /// Takes blocks as [`File::allocate`] does without changing the file's length: they may lie
+    /// behind its end.
     ///
     /// # Errors
     /// As for [`File::allocate`].
@@ -214,18 +215,19 @@ impl File {
         ops::fallocate(self.by(), self.held(), offset, len, mode).map_err(|e| self.error(e))
     }
 
-    /// Makes a hole of `len` bytes from `offset` on: they read as zeros, and whole blocks are given back. The length of the
-    /// file stays.
+    /// Makes a hole of `len` bytes from `offset` on: they read as zeros, and whole blocks are given
+    /// back. The length of the file stays.
     ///
     /// # Errors
-    /// When the file was not opened for writing, the range is empty, the map is corrupt, or the device fails.
+    /// When the file was not opened for writing, the range is empty, the map is corrupt, or the
+    /// device fails.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         ops::punch_hole(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
-    /// Makes `len` bytes from `offset` on zeros, whose space stays reserved; the file grows if it ends before the range
-    /// does.
+    /// Makes `len` bytes from `offset` on zeros, whose space stays reserved; the file grows if it
+    /// ends before the range does.
     ///
     /// # Errors
     /// As for [`File::allocate`].
@@ -243,8 +245,9 @@ impl File {
         ops::zero_range(self.by(), self.held(), offset, len, true).map_err(|e| self.error(e))
     }
 
-    /// Takes `len` bytes from `offset` on out of the file: what follows moves up, without being copied. Both must be
-    /// multiples of the block size, and the range must end before the file does.
+    /// Takes `len` bytes from `offset` on out of the file: what follows moves up, without being
+    /// copied. Both must be multiples of the block size, and the range must end before the file
+    /// does.
     ///
     /// # Errors
     /// When that is not so; as for [`File::allocate`].
@@ -253,8 +256,9 @@ impl File {
         ops::collapse_range(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
-    /// Puts a hole of `len` bytes into the file at `offset`: what was there moves back, without being copied. Both must be
-    /// multiples of the block size, and `offset` must lie inside the file.
+    /// Puts a hole of `len` bytes into the file at `offset`: what was there moves back, without
+    /// being copied. Both must be multiples of the block size, and `offset` must lie inside the
+    /// file.
     ///
     /// # Errors
     /// When that is not so, or the file would be too large; as for [`File::allocate`].
@@ -263,13 +267,13 @@ impl File {
         ops::insert_range(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
-    /// Copies up to `len` bytes from `offset` of this file to `to_offset` of another one of the same file system, or of
-    /// this one where the ranges do not overlap. Holes are not written. Returns how much was copied: less than
-    /// `len` only at the end of this file.
+    /// Copies up to `len` bytes from `offset` of this file to `to_offset` of another one of the
+    /// same file system, or of this one where the ranges do not overlap. Holes are not written.
+    /// Returns how much was copied: less than `len` only at the end of this file.
     ///
     /// # Errors
-    /// As for [`File::read_at`] and [`File::write_at`]; when `to` was opened for appending, or lies on another file
-    /// system.
+    /// As for [`File::read_at`] and [`File::write_at`]; when `to` was opened for appending, or lies
+    /// on another file system.
     pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
         if !Arc::ptr_eq(self.fs(), to.fs()) {
             return Err(to.error(extant_core::Error::OtherFileSystem));
@@ -305,18 +309,19 @@ impl File {
         ops::seek_hole_live(self.fs(), self.held(), offset).map_err(|e| self.error(e))
     }
 
-    /// Makes durable what was written to the file, and what is known about it. Returns when it would
-    /// survive a crash.
+    /// Makes durable what was written to the file, and what is known about it. Returns when it
+    /// would survive a crash.
     ///
     /// # Errors
-    /// When the device fails, or no space is left after all: what was written since the last success may be
-    /// lost. A failure in the background is told here, once to each open file and its clones.
+    /// When the device fails, or no space is left after all: what was written since the last
+    /// success may be lost. A failure in the background is told here, once to each open file and
+    /// its clones.
     pub fn sync_all(&self) -> Result<()> {
         ops::fsync_file(self.fs(), self.held(), &self.held.mark).map_err(|e| self.error(e))
     }
 
-    /// Makes durable what was written to the file and what is needed to read it back, but perhaps not
-    /// its times.
+    /// Makes durable what was written to the file and what is needed to read it back, but perhaps
+    /// not its times.
     ///
     /// # Errors
     /// As for [`File::sync_all`].

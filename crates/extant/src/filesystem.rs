@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// An open ext2, ext3 or ext4 file system.
 ///
-/// Clones share it. Any number of threads may use it at once. Everything is allowed, whatever modes and access control
-/// lists say, but for what is done [for a caller](Self::on_behalf_of).
+/// Clones share it. Any number of threads may use it at once. Everything is allowed, whatever modes
+/// and access control lists say, but for what is done [for a caller](Self::on_behalf_of).
 #[derive(Clone, Debug)]
 pub struct Filesystem {
     mount: Arc<Mount>,
@@ -38,17 +38,18 @@ impl Filesystem {
     /// Opens the image or block device at `path` for reading and writing.
     ///
     /// A journal that was not closed cleanly is replayed first, and files that a crash left without
-    /// names or half truncated are dealt with. Nobody else can open the image for writing meanwhile.
+    /// names or half truncated are dealt with. Nobody else can open the image for writing
+    /// meanwhile.
     ///
     /// # Errors
-    /// As for [`Filesystem::open`]; when the image is in use, cannot be written, or has features that
-    /// this crate reads but does not write (named by the error).
+    /// As for [`Filesystem::open`]; when the image is in use, cannot be written, or has features
+    /// that this crate reads but does not write (named by the error).
     pub fn open_writable(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_spec(&OpenSpec::read_write(path), MountOptions::read_write())
     }
 
-    /// Opens the file system at an offset or in a partition of a file: for reading, or for writing if
-    /// both `spec` and `options` say so.
+    /// Opens the file system at an offset or in a partition of a file: for reading, or for writing
+    /// if both `spec` and `options` say so.
     ///
     /// # Errors
     /// As for [`Filesystem::open`] and [`Filesystem::open_writable`].
@@ -83,12 +84,12 @@ impl Filesystem {
         self.fs().notices()
     }
 
-    /// Gives the file system as a caller uses it: what the caller may not do is refused, with the error that Linux has
-    /// for it, what the caller makes belongs to the caller, and space that the superblock reserves for others is not
-    /// given out.
+    /// Gives the file system as a caller uses it: what the caller may not do is refused, with the
+    /// error that Linux has for it, what the caller makes belongs to the caller, and space that the
+    /// superblock reserves for others is not given out.
     ///
-    /// This is for a program that serves users, and no boundary within it: code that has the value may close the file
-    /// system for all, and can act for anybody.
+    /// This is for a program that serves users, and no boundary within it: code that has the value
+    /// may close the file system for all, and can act for anybody.
     ///
     /// ```no_run
     /// use extant::{Caller, Filesystem};
@@ -123,8 +124,8 @@ impl Filesystem {
         self.fs()
     }
 
-    /// Opens a regular file for reading. Symbolic links are followed. [`OpenOptions`] opens files for
-    /// writing.
+    /// Opens a regular file for reading. Symbolic links are followed. [`OpenOptions`] opens files
+    /// for writing.
     ///
     /// # Errors
     /// When there is no such file, or it is a directory, device, pipe or socket.

@@ -4,8 +4,8 @@ use crate::{Error, Filesystem, Result};
 use extant_core::mount::Frozen as EngineFrozen;
 use std::path::PathBuf;
 
-/// A file system on which nothing changes until this is dropped. Its image is complete and clean meanwhile, and may be
-/// copied.
+/// A file system on which nothing changes until this is dropped. Its image is complete and clean
+/// meanwhile, and may be copied.
 #[derive(Debug)]
 #[must_use = "the file system thaws when this is dropped"]
 pub struct Frozen {
@@ -28,8 +28,8 @@ impl Frozen {
 }
 
 impl Filesystem {
-    /// Waits for the changes that are being made, makes everything durable and the image clean, and lets nobody change
-    /// anything until the result is dropped: changes wait. Reading goes on.
+    /// Waits for the changes that are being made, makes everything durable and the image clean, and
+    /// lets nobody change anything until the result is dropped: changes wait. Reading goes on.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,12 +51,12 @@ impl Filesystem {
         })
     }
 
-    /// Makes a file system that was opened for writing read-only, with its image complete and clean, or writable again.
-    /// For all clones.
+    /// Makes a file system that was opened for writing read-only, with its image complete and
+    /// clean, or writable again. For all clones.
     ///
     /// # Errors
-    /// When files are open for writing, or open without having a name; when the file system is frozen, or was opened for
-    /// reading only; when the device fails.
+    /// When files are open for writing, or open without having a name; when the file system is
+    /// frozen, or was opened for reading only; when the device fails.
     pub fn remount(&self, read_only: bool) -> Result<()> {
         self.fs().remount(read_only).map_err(whole)
     }

@@ -4,8 +4,8 @@ use extant_core::fs::Fs;
 use std::fmt;
 use std::sync::Arc;
 
-/// Closes the file system when the last [`Filesystem`](crate::Filesystem) and [`File`](crate::File) that
-/// use it are gone.
+/// Closes the file system when the last [`Filesystem`](crate::Filesystem) and [`File`](crate::File)
+/// that use it are gone.
 pub(crate) struct Mount {
     fs: Arc<Fs>,
 }

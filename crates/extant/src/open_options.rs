@@ -89,7 +89,8 @@ impl OpenOptions {
     /// use extant::{Filesystem, OpenOptions};
     ///
     /// let fs = Filesystem::open_writable("disk.img")?;
-    /// let table = OpenOptions::new().read(true).write(true).direct(true).open(&fs, "/var/db/table")?;
+    /// let mut options = OpenOptions::new();
+    /// let table = options.read(true).write(true).direct(true).open(&fs, "/var/db/table")?;
     /// table.write_all_at(&[7; 4096], 8192)?;
     /// table.sync_data()?;
     /// # Ok(())
@@ -103,8 +104,9 @@ impl OpenOptions {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// When options contradict each other, as in `std`; when there is no such file, it exists but must
-    /// be new, it is a directory, device, pipe or socket, or the file system is open for reading only.
+    /// When options contradict each other, as in `std`; when there is no such file, it exists but
+    /// must be new, it is a directory, device, pipe or socket, or the file system is open for
+    /// reading only.
     pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
         fs.open_with(self, path.as_ref())
     }

@@ -4,11 +4,12 @@
 //!
 //! - `..` goes to the directory that was walked through, so it cannot leave the root whatever the
 //!   `..` entries of a hostile image say.
-//! - At most [`MAX_LINKS`] symbolic links are followed, and a target has at most one block, so every
-//!   walk ends.
-//! - Inodes are named by number and generation on the way: one that is removed meanwhile is not mistaken
-//!   for the next one of its number.
-//! - Names and inodes that are in memory are passed without a lock and without a count of references.
+//! - At most [`MAX_LINKS`] symbolic links are followed, and a target has at most one block, so
+//!   every walk ends.
+//! - Inodes are named by number and generation on the way: one that is removed meanwhile is not
+//!   mistaken for the next one of its number.
+//! - Names and inodes that are in memory are passed without a lock and without a count of
+//!   references.
 
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, InodeId};
@@ -98,8 +99,8 @@ fn look_in_memory<R>(by: OpContext<'_>, path: &[u8], look: impl FnOnce(&Inode) -
     ops::look_along(by, names.filter(|name| !name.is_empty()), look)
 }
 
-/// Walks again when something was removed between being found and being used: in its place there may be
-/// something else by now. Not for ever, as damaged directories lead to what is no inode.
+/// Walks again when something was removed between being found and being used: in its place there
+/// may be something else by now. Not for ever, as damaged directories lead to what is no inode.
 fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
     for _ in 1..TRIES {
         match walk() {
@@ -111,8 +112,8 @@ fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
 }
 
 /// The directory that the last name of `path` is in, and that name. Symbolic links on the way are
-/// followed; with `follow` also one that the last name stands for, so that what the name leads to is
-/// returned, whether or not it exists.
+/// followed; with `follow` also one that the last name stands for, so that what the name leads to
+/// is returned, whether or not it exists.
 pub(crate) fn resolve_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> {
     again(|| walk_to_parent(by, path, follow))
 }

@@ -29,8 +29,8 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As for [`Filesystem::quota_grace`]; for a [caller](Self::on_behalf_of) that asks for anything but itself and its
-    /// groups.
+    /// As for [`Filesystem::quota_grace`]; for a [caller](Self::on_behalf_of) that asks for
+    /// anything but itself and its groups.
     pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Option<Quota>> {
         ops::quota(self.by(), kind, id).map_err(whole)
     }
@@ -49,8 +49,8 @@ impl Filesystem {
         Ok(counts.map_err(whole)?.then_some(all))
     }
 
-    /// Gives a user, group or project other limits, durably. Returns whether the file system counts this kind. If more than a
-    /// new soft limit is in use, the time of grace begins.
+    /// Gives a user, group or project other limits, durably. Returns whether the file system counts
+    /// this kind. If more than a new soft limit is in use, the time of grace begins.
     ///
     /// Limits are kept in the file system, and count where it is opened so that they do
     /// ([`MountOptions::quotas`](crate::MountOptions::quotas)).
@@ -65,14 +65,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As for [`Filesystem::quotas`]; when the hidden file that counts has to grow and cannot; when the file system is open
-    /// for reading only.
+    /// As for [`Filesystem::quotas`]; when the hidden file that counts has to grow and cannot; when
+    /// the file system is open for reading only.
     pub fn set_quota(&self, kind: QuotaKind, id: u32, change: QuotaChange) -> Result<bool> {
         ops::set_quota(self.by(), kind, id, change).map_err(whole)
     }
 
-    /// Gives the soft limits of all users, groups or projects other times of grace, durably, for limits that are exceeded
-    /// from now on. Returns whether the file system counts this kind.
+    /// Gives the soft limits of all users, groups or projects other times of grace, durably, for
+    /// limits that are exceeded from now on. Returns whether the file system counts this kind.
     ///
     /// # Errors
     /// As for [`Filesystem::set_quota`]; for more than 2³² - 1 seconds.

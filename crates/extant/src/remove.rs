@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - What is entered is held, and names are removed in directories that are held: however names are exchanged
-//!   meanwhile, nothing is removed that did not lie below the directory.
+//! - What is entered is held, and names are removed in directories that are held: however names are
+//!   exchanged meanwhile, nothing is removed that did not lie below the directory.
 //! - Depth is on the heap, as a hostile image may have a great deal of it.
 
 use crate::error::Why;
@@ -25,8 +25,8 @@ impl Filesystem {
     /// Removes a directory and everything in it. Symbolic links are removed, not followed.
     ///
     /// # Errors
-    /// When there is no such directory, or something in it cannot be removed, also because it has just been put there;
-    /// what had been removed by then is gone.
+    /// When there is no such directory, or something in it cannot be removed, also because it has
+    /// just been put there; what had been removed by then is gone.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut first = Ok(());
         self.remove_dir_all_with(path, |problem| {
@@ -36,9 +36,9 @@ impl Filesystem {
         first
     }
 
-    /// Removes a directory and everything in it, as far as that is possible. Symbolic links are removed, not followed.
-    /// What cannot be removed is given to `problem`, which says whether to go on with the rest; the directories above
-    /// it stay, and are not named as well.
+    /// Removes a directory and everything in it, as far as that is possible. Symbolic links are
+    /// removed, not followed. What cannot be removed is given to `problem`, which says whether to
+    /// go on with the rest; the directories above it stay, and are not named as well.
     ///
     /// # Errors
     /// When there is no such directory.
@@ -125,7 +125,8 @@ impl Removal<'_> {
         self.levels.last().map_or(&self.parent, |level| &level.dir)
     }
 
-    /// Removes the next name, or enters the directory that has it, or removes the last directory once it is empty.
+    /// Removes the next name, or enters the directory that has it, or removes the last directory
+    /// once it is empty.
     fn step(&mut self) -> Result<(), Why> {
         let Some(level) = self.levels.last_mut() else {
             return Ok(());

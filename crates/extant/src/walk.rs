@@ -13,8 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Directories whose path is longer than this are not entered, so that a hostile image cannot make each of its files
-/// cost any amount of memory to name. It is five hundred times what Linux takes for a path.
+/// Directories whose path is longer than this are not entered, so that a hostile image cannot make
+/// each of its files cost any amount of memory to name. It is five hundred times what Linux takes
+/// for a path.
 const LONGEST_PATH: usize = 2 << 20;
 
 /// Everything below a directory, the directory itself first, parents before children, names of a
@@ -89,8 +90,9 @@ impl Walk {
         }
     }
 
-    /// Leaves out, from here on, files whose inode numbers are `unwanted`, and what is below them, without reading
-    /// their inodes. With what [`Filesystem::bulkstat`] found out, a walk then reads only what is worth it.
+    /// Leaves out, from here on, files whose inode numbers are `unwanted`, and what is below them,
+    /// without reading their inodes. With what [`Filesystem::bulkstat`] found out, a walk then
+    /// reads only what is worth it.
     pub fn leave_out(&mut self, unwanted: impl Fn(u32) -> bool + Send + Sync + 'static) {
         self.unwanted = Some(Box::new(unwanted));
     }
@@ -123,7 +125,8 @@ impl Walk {
         None
     }
 
-    /// Takes hold of a directory for a caller, which is refused if it may not read it, or look at its files.
+    /// Takes hold of a directory for a caller, which is refused if it may not read it, or look at
+    /// its files.
     fn hold_to_list(&self, dir: &Inode) -> extant_core::Result<Option<Held>> {
         if self.fs.caller().is_none() {
             return Ok(None);
@@ -246,8 +249,9 @@ impl WalkEntry {
     /// Looks at the name as one to make a file by. Where the walk starts any name will do.
     ///
     /// # Errors
-    /// When no file may have this name, or its directory has it twice and this is not the first: [`Cause::BadName`],
-    /// [`Cause::NameTwice`]. A program that makes files by such names may be led through a link to somewhere else.
+    /// When no file may have this name, or its directory has it twice and this is not the first:
+    /// [`Cause::BadName`], [`Cause::NameTwice`]. A program that makes files by such names may be
+    /// led through a link to somewhere else.
     pub fn check_name(&self) -> Result<()> {
         let cause = if self.depth == 0 {
             return Ok(());
@@ -313,7 +317,8 @@ impl WalkEntry {
         self.fs.open_same(self.inode.id(), &self.path)
     }
 
-    /// Takes hold of the file for a caller: what he asks for is that of this file, and of none that came in its place.
+    /// Takes hold of the file for a caller: what he asks for is that of this file, and of none that
+    /// came in its place.
     fn hold(&self) -> extant_core::Result<Option<Held>> {
         let same = || self.fs.fs().hold_same(self.inode.id());
         self.fs.caller().map(|_| same()).transpose()
@@ -324,8 +329,8 @@ impl WalkEntry {
     }
 }
 
-/// The inode of an entry. A caller gets what its name stands for now: the number may be that of another file by then, which
-/// he could not reach.
+/// The inode of an entry. A caller gets what its name stands for now: the number may be that of
+/// another file by then, which he could not reach.
 fn inode_of(
     fs: &Filesystem,
     dir: InodeId,

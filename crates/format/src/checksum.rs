@@ -81,8 +81,8 @@ fn raw_update(state: u32, bytes: &[u8]) -> u32 {
 
 static CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_MODBUS);
 
-/// Computes the CRC16 (polynomial 0x8005, reflected) over the pieces, starting from all ones: the checksum of
-/// group descriptors under `uninit_bg`.
+/// Computes the CRC16 (polynomial 0x8005, reflected) over the pieces, starting from all ones: the
+/// checksum of group descriptors under `uninit_bg`.
 #[must_use]
 pub fn crc16(pieces: &[&[u8]]) -> u16 {
     let mut digest = CRC16.digest();

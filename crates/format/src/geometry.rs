@@ -384,7 +384,8 @@ impl Geometry {
         })
     }
 
-    /// Returns the byte position of an inode from the start of the file system, given its group's table.
+    /// Returns the byte position of an inode from the start of the file system, given its group's
+    /// table.
     ///
     /// # Errors
     /// There is no such inode, or the position does not fit 64 bits.
@@ -466,7 +467,8 @@ impl Geometry {
         self.primary_super_block() + 1 + u64::from(self.classic_desc_blocks)
     }
 
-    /// Returns the number of descriptor blocks that lie behind every superblock; all of them without `meta_bg`.
+    /// Returns the number of descriptor blocks that lie behind every superblock; all of them
+    /// without `meta_bg`.
     #[must_use]
     pub const fn classic_desc_blocks(&self) -> u32 {
         self.classic_desc_blocks

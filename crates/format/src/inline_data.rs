@@ -22,12 +22,14 @@ pub const PARENT_LEN: usize = 4;
 
 /// Where the records of a directory begin once it has a block, behind `.` and `..`.
 const IN_BLOCK: usize = 24;
-/// How much further back a record lies in the block that the directory gets when it leaves the inode.
+/// How much further back a record lies in the block that the directory gets when it leaves the
+/// inode.
 pub const BLOCK_SHIFT: usize = IN_BLOCK - PARENT_LEN;
 
 /// Inline content of `size` bytes: the inode's `i_block`, and the value of `system.data`.
 ///
-/// A file may be larger than what is stored of it, as one that is a hole from some byte on: the rest reads as zeros.
+/// A file may be larger than what is stored of it, as one that is a hole from some byte on: the
+/// rest reads as zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineData<'a> {
     map: &'a [u8; MAP_BYTES],
@@ -186,8 +188,8 @@ impl<'a> InlineDir<'a> {
         self.second
     }
 
-    /// Makes `block` the block that the directory `ino` has when it leaves its inode, without a checksum. Each record
-    /// lies [`BLOCK_SHIFT`] bytes further back there.
+    /// Makes `block` the block that the directory `ino` has when it leaves its inode, without a
+    /// checksum. Each record lies [`BLOCK_SHIFT`] bytes further back there.
     ///
     /// # Errors
     /// When a record breaks the format, or they do not fit.

@@ -75,8 +75,8 @@ impl MmpBlock {
     pub const MAGIC: u32 = 0x004D_4D50;
     /// Fewest seconds that others are asked to watch the block for.
     pub const MIN_CHECK_INTERVAL: u16 = 5;
-    /// Most seconds that others are asked to watch the block for: twice the longest interval that `mke2fs -E
-    /// mmp_update_interval=` takes.
+    /// Most seconds that others are asked to watch the block for: twice the longest interval that
+    /// `mke2fs -E mmp_update_interval=` takes.
     pub const MAX_CHECK_INTERVAL: u16 = 600;
 
     /// Reads the record at the start of `block`. `seed` is the checksum seed of the file system,

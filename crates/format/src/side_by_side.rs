@@ -1,8 +1,9 @@
 //! CRC32C of several messages at once.
 //!
-//! A processor that has an instruction for CRC32C begins one in each cycle, and takes three for it; in one message each
-//! needs the result of the one before. So several messages of the same length take turns, and together take
-//! hardly longer than one. Where there is no such instruction, or no `std` to ask for it with, they are taken one by one.
+//! A processor that has an instruction for CRC32C begins one in each cycle, and takes three for it;
+//! in one message each needs the result of the one before. So several messages of the same length
+//! take turns, and together take hardly longer than one. Where there is no such instruction, or no
+//! `std` to ask for it with, they are taken one by one.
 #![allow(unsafe_code)]
 
 use crate::checksum::Crc32c;

@@ -191,8 +191,8 @@ impl BlockSize {
         bytes.div_ceil(1 << self.log2)
     }
 
-    /// Returns the byte offset of a physical block from the start of the file system, or `None` if it does
-    /// not fit 64 bits.
+    /// Returns the byte offset of a physical block from the start of the file system, or `None` if
+    /// it does not fit 64 bits.
     #[inline]
     #[must_use]
     pub const fn offset_of(self, block: Pblk) -> Option<u64> {

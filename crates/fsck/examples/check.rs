@@ -1,4 +1,5 @@
-//! Checks an image and prints what was found: `cargo run --release -p extant-fsck --example check -- IMAGE`.
+//! Checks an image and prints what was found: `cargo run --release -p extant-fsck --example
+//! check -- IMAGE`.
 
 use extant_blockdev::OpenSpec;
 use extant_fsck::Options;

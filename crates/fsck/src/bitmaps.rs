@@ -67,8 +67,9 @@ pub(crate) fn fill(set: &BlockSet, first: u64, bits: u32, map: &mut [u8]) {
     });
 }
 
-/// The clusters that are in use in a group whose bitmap was never written: Linux makes such a bitmap of the
-/// group's own structures alone, as far as they lie in it. What others keep there would be handed out.
+/// The clusters that are in use in a group whose bitmap was never written: Linux makes such a
+/// bitmap of the group's own structures alone, as far as they lie in it. What others keep there
+/// would be handed out.
 pub(crate) fn own_structures(volume: &Volume, group: Group, state: &GroupState) -> BlockSet {
     let mut own = BlockSet::default();
     let mut take = |blocks: std::ops::Range<u64>| own.add(volume.clusters_of(blocks));
@@ -87,7 +88,8 @@ pub(crate) fn own_structures(volume: &Volume, group: Group, state: &GroupState) 
     own
 }
 
-/// Whether the group may be shorter than others: the bits past its end are set in its bitmap, so that must be written.
+/// Whether the group may be shorter than others: the bits past its end are set in its bitmap, so
+/// that must be written.
 pub(crate) fn is_last(volume: &Volume, group: Group) -> bool {
     group.get() + 1 == volume.geo.groups_count()
 }
@@ -295,7 +297,8 @@ fn inodes(
     Ok(())
 }
 
-/// What a descriptor without a checksum says was never used: no reader believes it, but it is wrong of a group with inodes.
+/// What a descriptor without a checksum says was never used: no reader believes it, but it is wrong
+/// of a group with inodes.
 fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink) {
     if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_inodes {
         sink.say(Code::GroupFlags, place, UNUSED_BUT_USED);
@@ -318,11 +321,13 @@ fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink)
     }
 }
 
-/// Looks for inodes of users in the part of a table that a descriptor without a checksum says was never used.
+/// Looks for inodes of users in the part of a table that a descriptor without a checksum says was
+/// never used.
 fn unused_but_named(volume: &Volume, group: Group, desc: &GroupDesc, used: &[u8], sink: &mut Sink) {
     let bits = volume.geo.inodes_per_group();
     let base = u64::from(group.get()) * u64::from(bits) + 1;
-    // More than the group has are those of groups before it, too; more than there are then are none at all.
+    // More than the group has are those of groups before it, too; more than there are then are none
+    // at all.
     let end = base + u64::from(bits);
     let Some(unused_from) = end.checked_sub(u64::from(desc.itable_unused)) else {
         return;

@@ -1,7 +1,8 @@
 //! Compressed sets of numbers below 2^48: blocks, clusters, inodes.
 //!
-//! The space is cut into chunks of 65,536 numbers. A chunk is empty, full, a few runs, or bits, whichever
-//! is smallest, and those that are empty are not kept, so a set of a sparse 16 TiB file system takes a few MiB.
+//! The space is cut into chunks of 65,536 numbers. A chunk is empty, full, a few runs, or bits,
+//! whichever is smallest, and those that are empty are not kept, so a set of a sparse 16 TiB file
+//! system takes a few MiB.
 //!
 //! # Invariant
 //! Runs of a chunk are ascending, and neither overlap nor touch.
@@ -216,7 +217,8 @@ impl BlockSet {
         chunk.is_some_and(|chunk| chunk.contains(n as u32 & (CHUNK - 1)))
     }
 
-    /// Calls `each` with the runs of the set inside `range`, ascending. Neighbouring runs may touch.
+    /// Calls `each` with the runs of the set inside `range`, ascending. Neighbouring runs may
+    /// touch.
     pub(crate) fn runs(&self, range: Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
         if range.is_empty() {
             return;

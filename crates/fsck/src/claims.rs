@@ -44,7 +44,8 @@ pub(crate) struct InodeClaims {
 }
 
 impl InodeClaims {
-    /// The clusters that a run of data claims anew. `logical` is the logical cluster of the first block.
+    /// The clusters that a run of data claims anew. `logical` is the logical cluster of the first
+    /// block.
     pub(crate) fn data(&mut self, clusters: Range<u64>, logical: u64) -> Range<u64> {
         let mut new = clusters.clone();
         if self.last == Some((clusters.start, logical)) {

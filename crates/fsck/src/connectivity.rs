@@ -11,8 +11,8 @@ use extant_format::features::RoCompat;
 /// More subdirectories than this are not counted: the link count is 1 then.
 pub(crate) const LINKS_MAX: u64 = 65_000;
 
-/// Checks that every directory has one name and hangs from the root, and that link counts are right. Returns the
-/// directories with their parents, ascending.
+/// Checks that every directory has one name and hangs from the root, and that link counts are
+/// right. Returns the directories with their parents, ascending.
 pub(crate) fn check(
     volume: &Volume,
     table: &InodeTable,

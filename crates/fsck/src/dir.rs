@@ -253,8 +253,8 @@ fn one(
     }
 }
 
-/// Whether names of a directory with these flags have to be UTF-8: where they are folded, in a file system that is strict.
-/// Encrypted names are exempt: their folding is not known here.
+/// Whether names of a directory with these flags have to be UTF-8: where they are folded, in a file
+/// system that is strict. Encrypted names are exempt: their folding is not known here.
 pub(crate) fn is_strict(volume: &Volume, flags: InodeFlags) -> bool {
     let strict = volume.sb.encoding().is_some_and(|(_, bits)| bits & 1 != 0);
     let folded = flags.contains(InodeFlags::CASEFOLD) && volume.has_incompat(Incompat::CASEFOLD);
@@ -600,7 +600,8 @@ impl Directory<'_> {
     }
 }
 
-/// Whether an inode of this type cannot be in a directory with this policy. Devices, pipes and sockets have none.
+/// Whether an inode of this type cannot be in a directory with this policy. Devices, pipes and
+/// sockets have none.
 pub(crate) fn is_other_policy(
     policies: &Policies,
     of_dir: Option<u64>,
@@ -624,7 +625,8 @@ pub(crate) fn is_over_tail(layout: &DirLayout, entry: &DirEntry<'_>) -> bool {
     layout.checksums && entry.offset < end && entry.offset + entry.rec_len > end
 }
 
-/// Whether a record is free space with a name longer than there is room for, which Linux takes for damage.
+/// Whether a record is free space with a name longer than there is room for, which Linux takes for
+/// damage.
 pub(crate) fn is_false_space(entry: &DirEntry<'_>) -> bool {
     entry.ino.is_none() && ENTRY_HEADER_LEN + usize::from(entry.stored[0]) > entry.rec_len
 }

@@ -1,7 +1,8 @@
 //! Encryption as far as it can be judged without keys: contexts, and the policies in them.
 //!
-//! A context is the value of an attribute: the policy (how names and contents are encrypted, and by which master key),
-//! and 16 random bytes of the file's own. Everything in an encrypted directory has the directory's policy.
+//! A context is the value of an attribute: the policy (how names and contents are encrypted, and by
+//! which master key), and 16 random bytes of the file's own. Everything in an encrypted directory
+//! has the directory's policy.
 //!
 //! Source: "Encryption context" in the kernel's fscrypt documentation.
 

@@ -91,7 +91,8 @@ fn not_ext4(source: &FormatError, content: Content) -> String {
 }
 
 impl Error {
-    /// Makes the error of a device on which no ext4 file system was found, of what is wrong with its superblock.
+    /// Makes the error of a device on which no ext4 file system was found, of what is wrong with
+    /// its superblock.
     #[must_use]
     pub fn not_ext4(device: &dyn BlockDevice, source: FormatError) -> Self {
         Self::NotExt4 {
@@ -100,7 +101,8 @@ impl Error {
         }
     }
 
-    /// Whether fast commits wait for replay, which is the work of an engine: what it makes of them can be checked.
+    /// Whether fast commits wait for replay, which is the work of an engine: what it makes of them
+    /// can be checked.
     #[must_use]
     pub fn is_fast_commit(&self) -> bool {
         matches!(self, Self::Journal(JournalError::FastCommitPending { .. }))

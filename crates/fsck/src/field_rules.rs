@@ -1,4 +1,5 @@
-//! Fields of the superblock that may contradict each other: how that shows, and what a repair makes of it.
+//! Fields of the superblock that may contradict each other: how that shows, and what a repair makes
+//! of it.
 
 use crate::volume::Volume;
 use extant_format::features::{Compat, Incompat, RoCompat};
@@ -41,7 +42,8 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "metadata_csum_seed needs the feature metadata_csum",
         mended: "feature metadata_csum_seed is off",
-        // The seed stays: nothing reads it without the feature, and checksums that are there may start from it.
+        // The seed stays: nothing reads it without the feature, and checksums that are there may
+        // start from it.
         fix: |_, raw| {
             let bits = raw.feature_incompat.get() & !Incompat::CSUM_SEED.bits();
             raw.feature_incompat.set(bits);
@@ -193,8 +195,8 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
     },
 ];
 
-/// The number of clusters that groups have, where the one that is given cannot be: the other field that gives it, if it
-/// can be and leaves the number of groups, or the next multiple of 8.
+/// The number of clusters that groups have, where the one that is given cannot be: the other field
+/// that gives it, if it can be and leaves the number of groups, or the next multiple of 8.
 fn whole_group(volume: &Volume) -> u32 {
     let geo = &volume.geo;
     let most = volume.block_size().bytes() * 8;
@@ -224,7 +226,8 @@ fn names_quota(raw: &RawSuperblock) -> bool {
     quotas.iter().any(|ino| ino.get() != 0)
 }
 
-/// Whether an inode in use lies between the first that users can have and the one that the superblock says is it.
+/// Whether an inode in use lies between the first that users can have and the one that the
+/// superblock says is it.
 fn hides_files(volume: &Volume) -> bool {
     let sb = &volume.sb;
     let end = sb.first_ino().get().min(FIRST_INO + HIDDEN_MAX);
@@ -245,8 +248,8 @@ fn hides_files(volume: &Volume) -> bool {
     all.any(|ino| !own.contains(&ino) && is_file(ino) == Some(true))
 }
 
-/// How many blocks are reserved for descriptors, where those that are said to be reach over bitmaps or inode tables, and
-/// the inode that keeps them has not as many.
+/// How many blocks are reserved for descriptors, where those that are said to be reach over bitmaps
+/// or inode tables, and the inode that keeps them has not as many.
 fn right_reserve(volume: &Volume) -> Option<u16> {
     if !volume.has_compat(Compat::RESIZE_INODE) {
         return None;

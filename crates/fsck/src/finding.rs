@@ -67,9 +67,11 @@ codes! {
     SuperblockChecksum = "superblock-checksum", Error;
     /// A field of the superblock contradicts another or the format.
     SuperblockField = "superblock-field", Error;
-    /// The superblock's count of free blocks is wrong: it is a sum of those of groups, and mounting refreshes it.
+    /// The superblock's count of free blocks is wrong: it is a sum of those of groups, and mounting
+    /// refreshes it.
     SuperblockFreeBlocks = "superblock-free-blocks", Warning;
-    /// The superblock's count of free inodes is wrong: it is a sum of those of groups, and mounting refreshes it.
+    /// The superblock's count of free inodes is wrong: it is a sum of those of groups, and mounting
+    /// refreshes it.
     SuperblockFreeInodes = "superblock-free-inodes", Warning;
     /// A backup of the superblock is damaged or describes another file system.
     SuperblockBackup = "superblock-backup", Warning;
@@ -89,11 +91,13 @@ codes! {
     GroupUsedDirs = "group-used-dirs", Error;
     /// An inode is in use in the part of the table that the descriptor says was never used.
     GroupUnusedInodes = "group-unused-inodes", Error;
-    /// A group's descriptor says that more inodes are unused than there are: the number is not believed.
+    /// A group's descriptor says that more inodes are unused than there are: the number is not
+    /// believed.
     GroupUnusedCount = "group-unused-count", Error;
     /// A group's flags contradict what is in the group.
     GroupFlags = "group-flags", Error;
-    /// A group's descriptor says that something was never used, where that has no meaning: descriptors have no checksums.
+    /// A group's descriptor says that something was never used, where that has no meaning:
+    /// descriptors have no checksums.
     GroupFlagsUnused = "group-flags-unused", Warning;
     /// The block bitmap differs from the blocks in use.
     BlockBitmap = "block-bitmap", Error;
@@ -159,13 +163,15 @@ codes! {
     ClaimsAbandoned = "claims-abandoned", Fatal;
     /// Inline data does not fit or contradicts the inode.
     InlineData = "inline-data", Error;
-    /// An inode of which nothing can be kept: its checksum is wrong, and its fields contradict each other.
+    /// An inode of which nothing can be kept: its checksum is wrong, and its fields contradict each
+    /// other.
     InodeGarbage = "inode-garbage", Error;
     /// A directory maps blocks beyond the last one that a directory can have.
     DirTooLarge = "dir-too-large", Error;
     /// A directory has a block that is not mapped.
     DirHole = "dir-hole", Error;
-    /// Too many problems in one directory, or blocks that were read as another's: the rest was not looked at.
+    /// Too many problems in one directory, or blocks that were read as another's: the rest was not
+    /// looked at.
     DirAbandoned = "dir-abandoned", Fatal;
     /// A directory block's checksum is missing or wrong.
     DirChecksum = "dir-checksum", Error;
@@ -237,7 +243,8 @@ codes! {
     JournalLog = "journal-log", Fatal;
     /// The journal holds transactions although the superblock says that it is clean.
     JournalNotEmpty = "journal-not-empty", Error;
-    /// The journal was aborted with an error: whatever mounts it next notes that in the superblock, and asks for a check.
+    /// The journal was aborted with an error: whatever mounts it next notes that in the superblock,
+    /// and asks for a check.
     JournalAborted = "journal-aborted", Error;
     /// The journal is not on this device and was not looked at.
     JournalExternal = "journal-external", Warning;

@@ -1,8 +1,9 @@
-//! Inodes of which nothing can be kept: what lies in their place was never an inode, or is one no more.
+//! Inodes of which nothing can be kept: what lies in their place was never an inode, or is one no
+//! more.
 //!
-//! One wrong bit gives a wrong checksum, and at most one field that contradicts another. Where the checksum is wrong and
-//! many fields are, none says anything: not the type, not the owner, not the map. To take such an inode for a file would
-//! make set-ID files and devices of noise.
+//! One wrong bit gives a wrong checksum, and at most one field that contradicts another. Where the
+//! checksum is wrong and many fields are, none says anything: not the type, not the owner, not the
+//! map. To take such an inode for a file would make set-ID files and devices of noise.
 
 use crate::bytes::{le16, le32};
 use crate::inode::subject;
@@ -14,7 +15,8 @@ use extant_format::{Ino, indirect};
 /// So many contradictions are not one fault.
 const ENOUGH: u32 = 4;
 
-/// How many fields of an inode contradict each other or the file system, if its checksum is wrong and they are many.
+/// How many fields of an inode contradict each other or the file system, if its checksum is wrong
+/// and they are many.
 pub(crate) fn contradictions(volume: &Volume, ino: Ino, slot: &[u8]) -> Option<u32> {
     volume.seed?;
     let mut is_wrong = false;

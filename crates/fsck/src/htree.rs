@@ -44,7 +44,8 @@ struct Root {
     bytes: Vec<u8>,
 }
 
-/// The hashes a node may hold: from, and up to; with `more`, names of the last hash may be here too.
+/// The hashes a node may hold: from, and up to; with `more`, names of the last hash may be here
+/// too.
 #[derive(Clone, Copy)]
 struct Bounds {
     from: u32,

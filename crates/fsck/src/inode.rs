@@ -1,4 +1,5 @@
-//! Checks of one inode by itself: mode, flags, size, block count, times, its map and its attributes.
+//! Checks of one inode by itself: mode, flags, size, block count, times, its map and its
+//! attributes.
 
 use crate::bytes::{le16, le32};
 use crate::claims::InodeClaims;
@@ -51,7 +52,8 @@ struct Tally {
     /// The last block that is not unwritten.
     last_written: Option<u64>,
     misaligned: Option<Run>,
-    /// The first run that begins inside a cluster of the file whose blocks before it lie in another one.
+    /// The first run that begins inside a cluster of the file whose blocks before it lie in another
+    /// one.
     split: Option<Run>,
     unwritten: bool,
 }
@@ -145,7 +147,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether what stands in the place of a time of deletion is a number of an inode: the next one of a list.
+    /// Whether what stands in the place of a time of deletion is a number of an inode: the next one
+    /// of a list.
     fn lost_orphan(&self, ino: Ino, slot: &[u8], scan: &mut Scan) {
         let dtime = le32(slot, DTIME_AT);
         if self.knows_time && dtime != 0 && dtime < self.volume.geo.inodes_count() {

@@ -14,8 +14,9 @@ use extant_format::{Ino, Pblk};
 use extant_jbd2::{JournalError, Log, LogEnd, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
 
-/// The device as recovery would leave it, whether there was anything to recover, and what is wrong with superblock and
-/// descriptors before: Linux reads them to find the journal, and mounts nothing where it finds fault with them.
+/// The device as recovery would leave it, whether there was anything to recover, and what is wrong
+/// with superblock and descriptors before: Linux reads them to find the journal, and mounts nothing
+/// where it finds fault with them.
 pub(crate) fn recovered(
     device: SharedDevice,
     journal: Option<SharedDevice>,
@@ -90,8 +91,8 @@ pub(crate) fn recovered(
     }
 }
 
-/// What Linux takes over from the superblock before it replays the journal, and does not read again: how names are hashed,
-/// how checksums are made, and how large inodes are.
+/// What Linux takes over from the superblock before it replays the journal, and does not read
+/// again: how names are hashed, how checksums are made, and how large inodes are.
 fn read_before_replay(sb: &Superblock) -> impl PartialEq {
     let seed = sb.has_metadata_csum().then(|| sb.checksum_seed());
     let hash = (sb.hash_seed(), sb.raw().def_hash_version);
@@ -110,9 +111,9 @@ fn aborted(errno: i32, sink: &mut Sink) {
     sink.say(Code::JournalAborted, Place::FILE_SYSTEM, text);
 }
 
-/// What Linux refuses of a journal's superblock that can be read.
-/// Whether the superblock of the log has a place for the features of the journal that Linux turns on when it mounts such
-/// a file system.
+/// What Linux refuses of a journal's superblock that can be read. Whether the superblock of the log
+/// has a place for the features of the journal that Linux turns on when it mounts such a file
+/// system.
 pub(crate) fn suits(log: &JournalSuperblock, volume: &Volume) -> bool {
     log.v2 || !volume.has_incompat(Incompat::BIT64) && !volume.sb.has_metadata_csum()
 }
@@ -202,7 +203,8 @@ pub(crate) fn mapped_from_start(runs: &[LogRun]) -> u64 {
     runs.iter().fold(0, joined)
 }
 
-/// Whether the file system asks for fast commits, and its log has no place for them and no room: Linux does not mount it.
+/// Whether the file system asks for fast commits, and its log has no place for them and no room:
+/// Linux does not mount it.
 pub(crate) fn lacks_fast_commits(volume: &Volume) -> bool {
     let wanted = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
     if !volume.features.compat.contains(wanted) || volume.sb.journal_ino().is_none() {
@@ -262,8 +264,8 @@ pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Si
         let what = "size of the journal, which has no holes";
         sink.number(Code::JournalInode, place, what, inode.size, whole);
     }
-    // That all are mapped which the log has is a condition of opening it.
-    // Not through the overlay: the log is read where it lies, and recovery never writes into itself.
+    // That all are mapped which the log has is a condition of opening it. Not through the overlay:
+    // the log is read where it lies, and recovery never writes into itself.
     match Log::open(
         &**volume.device() as &dyn BlockDevice,
         &runs,

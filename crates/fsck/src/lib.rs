@@ -1,10 +1,10 @@
-//! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair, which puts right what the
-//! check finds.
+//! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair,
+//! which puts right what the check finds.
 //!
 //! Part of the API: versions say when it changes (`docs/dev/api.md`).
 //!
-//! It shares the on-disk format with the rest of the project, and no engine: what it says about an image does
-//! not depend on what wrote it.
+//! It shares the on-disk format with the rest of the project, and no engine: what it says about an
+//! image does not depend on what wrote it.
 //!
 //! | module | owns |
 //! |---|---|
@@ -30,8 +30,8 @@
 //!
 //! # Invariants
 //! - Nothing is written, but by `repair` when it is told to.
-//! - Any bytes at all give a report or an error: no panic, no endless loop. Memory depends on what is in use, not
-//!   on the size of the device.
+//! - Any bytes at all give a report or an error: no panic, no endless loop. Memory depends on what
+//!   is in use, not on the size of the device.
 //! - No locks: each task has findings and sets of its own, which are joined when it ends.
 #![forbid(unsafe_code)]
 
@@ -77,7 +77,8 @@ use report::Sink;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Judge the bytes as they lie. Otherwise what is judged is what replaying the journal would give.
+    /// Judge the bytes as they lie. Otherwise what is judged is what replaying the journal would
+    /// give.
     pub as_is: bool,
 }
 
@@ -118,8 +119,8 @@ impl Progress for () {
     fn advance(&self, _: u64) {}
 }
 
-/// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it lies in and the size of
-/// blocks, or `None` if there is none.
+/// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it
+/// lies in and the size of blocks, or `None` if there is none.
 ///
 /// # Errors
 /// When the device fails.
@@ -128,8 +129,8 @@ pub fn find_backup_superblock(device: &dyn BlockDevice) -> Result<Option<(Pblk, 
     Ok(found.map(|(sb, block)| (block, sb.block_size())))
 }
 
-/// Looks for a sound superblock in block `block`, whatever the size of blocks is. Gives the block and that size, or `None`
-/// if there is none.
+/// Looks for a sound superblock in block `block`, whatever the size of blocks is. Gives the block
+/// and that size, or `None` if there is none.
 ///
 /// # Errors
 /// When the device fails.
@@ -144,14 +145,14 @@ pub fn superblock_in_block(
 /// Checks the file system that starts at byte 0 of `device`.
 ///
 /// # Errors
-/// When no verdict can be given: a device that fails, no file system, features that are not known here, fast
-/// commits that wait for replay.
+/// When no verdict can be given: a device that fails, no file system, features that are not known
+/// here, fast commits that wait for replay.
 pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Report> {
     check_with_journal(device, None, options, progress)
 }
 
-/// Checks as [`check`] does, with the device that holds the journal, for a file system whose journal is on one of its own.
-/// It is only read.
+/// Checks as [`check`] does, with the device that holds the journal, for a file system whose
+/// journal is on one of its own. It is only read.
 ///
 /// # Errors
 /// As for [`check`], and when that device does not hold this journal.

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! - What is handed on lies inside the file system, and the logical blocks of data runs ascend.
-//! - A walk ends: nodes of extent trees lie in disjoint logical ranges and get shallower, an indirect block is
-//!   followed once only, and after [`PROBLEMS_MAX`] problems the inode is given up.
+//! - A walk ends: nodes of extent trees lie in disjoint logical ranges and get shallower, an
+//!   indirect block is followed once only, and after [`PROBLEMS_MAX`] problems the inode is given
+//!   up.
 
 use crate::error::Result;
 use crate::report::Sink;
@@ -65,7 +66,8 @@ pub(crate) fn walk(
     }
 }
 
-/// The data runs of an inode, in order, problems left out: for callers that only read what is sound.
+/// The data runs of an inode, in order, problems left out: for callers that only read what is
+/// sound.
 pub(crate) fn runs(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut ignored = Sink::new();
@@ -268,7 +270,8 @@ impl Walk<'_> {
     }
 }
 
-/// Reads a whole file of whole blocks through its runs, at most `limit` bytes of it; holes are zeros.
+/// Reads a whole file of whole blocks through its runs, at most `limit` bytes of it; holes are
+/// zeros.
 pub(crate) fn read_file(volume: &Volume, ino: Ino, inode: &Inode, limit: usize) -> Result<Vec<u8>> {
     let size = volume.block_size().len();
     let len = inode.size.min(limit as u64) as usize;

@@ -1,5 +1,5 @@
-//! Fields of the superblock for which Linux refuses to mount, and nothing else reads: how that shows, and what a repair
-//! makes of it.
+//! Fields of the superblock for which Linux refuses to mount, and nothing else reads: how that
+//! shows, and what a repair makes of it.
 
 use crate::field_rules::FieldRule;
 use extant_format::features::{Compat, Incompat, RoCompat};
@@ -8,7 +8,8 @@ use extant_format::features::{Compat, Incompat, RoCompat};
 const OLD_INODE: u32 = 128;
 /// Extra fields that Linux gives inodes, in bytes.
 const EXTRA: u32 = 32;
-/// The last hash that names may be stored by: a larger number is none, or one of encrypted directories alone.
+/// The last hash that names may be stored by: a larger number is none, or one of encrypted
+/// directories alone.
 const HASH_MAX: u8 = 5;
 /// The half of MD4, by which names are stored usually.
 const HASH_USUAL: u8 = 1;

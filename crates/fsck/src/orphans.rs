@@ -15,7 +15,8 @@ use std::collections::HashSet;
 /// Linux does not mount with an orphan file of more blocks.
 const BLOCKS_MAX: u64 = 512;
 
-/// All orphans. `recovered` says that what is judged comes out of a journal: the file system was not closed then.
+/// All orphans. `recovered` says that what is judged comes out of a journal: the file system was
+/// not closed then.
 pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result<HashSet<Ino>> {
     let mut orphans = HashSet::new();
     list(volume, &mut orphans, sink)?;
@@ -31,8 +32,8 @@ pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Resu
     Ok(orphans)
 }
 
-/// Says what Linux does with orphans where the superblock remembers errors: it gives up a list, and mounts nothing for
-/// reading where a file holds some.
+/// Says what Linux does with orphans where the superblock remembers errors: it gives up a list, and
+/// mounts nothing for reading where a file holds some.
 pub(crate) fn with_errors(volume: &Volume, orphans: &HashSet<Ino>, sink: &mut Sink) {
     let code = if volume.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
         Code::OrphanFile
@@ -54,8 +55,8 @@ fn is_possible(volume: &Volume, ino: Ino) -> bool {
         && !own.any(|own| own == Some(ino))
 }
 
-/// The inode of an orphan, or why Linux does not take it for one: it deletes files without a link, and cuts those with
-/// one to their size.
+/// The inode of an orphan, or why Linux does not take it for one: it deletes files without a link,
+/// and cuts those with one to their size.
 fn candidate(volume: &Volume, ino: Ino) -> Result<std::result::Result<Inode, &'static str>> {
     let Some((_, inode)) = volume.inode(ino)? else {
         return Ok(Err("an inode that cannot be read"));
@@ -73,7 +74,8 @@ fn candidate(volume: &Volume, ino: Ino) -> Result<std::result::Result<Inode, &'s
     })
 }
 
-/// Whether the last word of a block of the orphan file, where its checksum is if there are any, is not zero.
+/// Whether the last word of a block of the orphan file, where its checksum is if there are any, is
+/// not zero.
 fn has_checksum(block: &[u8]) -> bool {
     block.last_chunk() != Some(&[0; 4])
 }

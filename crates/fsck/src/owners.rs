@@ -1,4 +1,5 @@
-//! Whose the blocks are that more than one claims: a second walk over all maps, made only when there are any.
+//! Whose the blocks are that more than one claims: a second walk over all maps, made only when
+//! there are any.
 
 use crate::blockset::BlockSet;
 use crate::error::Result;
@@ -13,7 +14,8 @@ use extant_format::{Ino, Pblk, indirect};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Tells which inodes claim clusters of `shared` (claimed by several) and of `fixed` (of the file system's own).
+/// Tells which inodes claim clusters of `shared` (claimed by several) and of `fixed` (of the file
+/// system's own).
 pub(crate) fn run(
     volume: &Volume,
     table: &InodeTable,

@@ -1,7 +1,8 @@
 //! Quota files: their form, and what they say is used against what is.
 //!
-//! The files are those of the kernel's "vfsv1" format: blocks of 1 KiB; block 0 a header, block 1 the root of a
-//! tree over the four bytes of an id, whose leaves are blocks of up to fourteen entries.
+//! The files are those of the kernel's "vfsv1" format: blocks of 1 KiB; block 0 a header, block 1
+//! the root of a tree over the four bytes of an id, whose leaves are blocks of up to fourteen
+//! entries.
 
 use crate::bytes::{le16, le32, le64};
 use crate::error::Result;
@@ -193,7 +194,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Looks at the links to other blocks with room that a leaf has: Linux does not change a leaf with others.
+    /// Looks at the links to other blocks with room that a leaf has: Linux does not change a leaf
+    /// with others.
     fn links(&mut self, n: u32, block: &[u8]) {
         let leads_nowhere = |link: u32| link != 0 && !(2..self.blocks).contains(&link);
         if [NEXT_AT, PREVIOUS_AT]

@@ -3,8 +3,8 @@
 use crate::{Code, Evidence, Finding, Place, Severity};
 use extant_format::FormatError;
 
-/// Most findings with one code that are kept in full; what is beyond is only counted. By code, so that many of
-/// one kind do not hide the others.
+/// Most findings with one code that are kept in full; what is beyond is only counted. By code, so
+/// that many of one kind do not hide the others.
 const KEPT: u64 = 1000;
 
 /// The findings of one piece of work.
@@ -145,7 +145,8 @@ impl Report {
         self.counts.get(severity as usize).copied().unwrap_or(0)
     }
 
-    /// Adds what another piece of work has found in places where this has nothing with the same code.
+    /// Adds what another piece of work has found in places where this has nothing with the same
+    /// code.
     pub(crate) fn add_missing(&mut self, other: Sink) {
         for finding in other.findings {
             let mut known = self.findings.iter();

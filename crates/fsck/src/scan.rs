@@ -1,5 +1,5 @@
-//! The pass over all inode tables, by group and in parallel: checks every inode by itself and gathers what the
-//! later passes need.
+//! The pass over all inode tables, by group and in parallel: checks every inode by itself and
+//! gathers what the later passes need.
 
 use crate::claims::Claims;
 use crate::encryption::Policies;
@@ -25,7 +25,8 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) struct Usage {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
-    /// Those of them that are symbolic links with the target as inline data, which e2fsck does not charge.
+    /// Those of them that are symbolic links with the target as inline data, which e2fsck does not
+    /// charge.
     pub(crate) inline_links: u64,
 }
 

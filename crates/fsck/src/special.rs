@@ -1,5 +1,5 @@
-//! Inodes that are not plain files: symbolic links, devices, inline data, the inode that keeps room for
-//! descriptors.
+//! Inodes that are not plain files: symbolic links, devices, inline data, the inode that keeps room
+//! for descriptors.
 
 use crate::bytes::{le16, le32};
 use crate::error::Result;
@@ -18,8 +18,9 @@ pub(crate) fn has_map(volume: &Volume, inode: &Inode, file_type: FileType) -> bo
     match file_type {
         FileType::Regular | FileType::Directory => true,
         FileType::Symlink => {
-            // A target in a block has one pointer, whatever the size says of a target that fills the map. With more of
-            // them, or with another size, it is in a block all the same, where one is counted that holds a target.
+            // A target in a block has one pointer, whatever the size says of a target that fills
+            // the map. With more of them, or with another size, it is in a block all the same,
+            // where one is counted that holds a target.
             let rest = inode.map.get(4..).unwrap_or_default();
             let pointer_alone = rest.iter().all(|byte| *byte == 0);
             inode.flags.contains(InodeFlags::EXTENTS)
@@ -31,8 +32,8 @@ pub(crate) fn has_map(volume: &Volume, inode: &Inode, file_type: FileType) -> bo
     }
 }
 
-/// Whether the first pointer of a map leads to a block that holds a target and nothing else: one that is too long for the
-/// map, or as long as the size says.
+/// Whether the first pointer of a map leads to a block that holds a target and nothing else: one
+/// that is too long for the map, or as long as the size says.
 fn leads_to_a_target(volume: &Volume, inode: &Inode) -> bool {
     let first = le32(&inode.map, 0).into();
     if first == 0 || !volume.physical().contains(&first) {
@@ -53,8 +54,8 @@ pub(crate) fn is_text(inode: &Inode) -> bool {
         && end.is_some_and(|end| end > 0 && end as u64 == inode.size)
 }
 
-/// Checks the length of a target inside the map. An encrypted one has its own length before it; of those that Linux,
-/// too, reads from the map the rules about fields say more.
+/// Checks the length of a target inside the map. An encrypted one has its own length before it; of
+/// those that Linux, too, reads from the map the rules about fields say more.
 pub(crate) fn fast_symlink(volume: &Volume, place: Place, inode: &Inode, sink: &mut Sink) {
     if inode.flags.contains(InodeFlags::ENCRYPT) {
         let length = u64::from(le16(&inode.map, 0)) + 2;
@@ -68,8 +69,8 @@ pub(crate) fn fast_symlink(volume: &Volume, place: Place, inode: &Inode, sink: &
     }
 }
 
-/// Whether what is said to be a symbolic link is a file by its map: that one is sound, the inode counts all its blocks,
-/// and they hold more than a target.
+/// Whether what is said to be a symbolic link is a file by its map: that one is sound, the inode
+/// counts all its blocks, and they hold more than a target.
 pub(crate) fn is_file_called_link(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
     if inode.file_type() != Some(FileType::Symlink) || is_text(inode) {
         return Ok(false);
@@ -101,7 +102,8 @@ pub(crate) fn is_file_called_link(volume: &Volume, ino: Ino, inode: &Inode) -> R
     }
 }
 
-/// Whether bytes are a target, and zeros from there on; an encrypted one has its own length before it.
+/// Whether bytes are a target, and zeros from there on; an encrypted one has its own length before
+/// it.
 fn can_be_target(bytes: &[u8], inode: &Inode) -> bool {
     let end = if inode.flags.contains(InodeFlags::ENCRYPT) {
         Some(usize::from(le16(bytes, 0)) + 2)
@@ -164,7 +166,8 @@ pub(crate) fn device(place: Place, file_type: FileType, inode: &Inode, sink: &mu
     }
 }
 
-/// A directory in the inode: as large as what is stored of it. A file may be larger, and a hole from there on.
+/// A directory in the inode: as large as what is stored of it. A file may be larger, and a hole
+/// from there on.
 pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8], sink: &mut Sink) {
     let Some(value) = xattr::inline_value(volume, inode, slot) else {
         return;
@@ -176,7 +179,8 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
     }
 }
 
-/// Whether an inode has what inline data has, its attribute and a size that fits, and only the flag is missing.
+/// Whether an inode has what inline data has, its attribute and a size that fits, and only the flag
+/// is missing.
 pub(crate) fn lacks_inline_flag(volume: &Volume, inode: &Inode, slot: &[u8]) -> bool {
     let flagged = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
     if !volume.has_incompat(Incompat::INLINE_DATA) || inode.flags.intersects(flagged) {
@@ -199,8 +203,8 @@ pub(crate) fn dir_blocks_max(volume: &Volume) -> u64 {
     (1 << 31) >> volume.block_size().log2()
 }
 
-/// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the reserved ones
-/// behind the primary descriptors, each with pointers to its copies in the backups.
+/// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the
+/// reserved ones behind the primary descriptors, each with pointers to its copies in the backups.
 pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> Result<()> {
     let place = Place::ino(Ino::RESIZE);
     let geo = &volume.geo;
@@ -290,7 +294,8 @@ fn size_of_resize_inode(volume: &Volume, inode: &Inode, copies: u64, scan: &mut 
     }
 }
 
-/// The size that the inode has that keeps room for descriptors: as much as a doubly indirect map reaches.
+/// The size that the inode has that keeps room for descriptors: as much as a doubly indirect map
+/// reaches.
 pub(crate) fn usual_size_of_resize_inode(volume: &Volume) -> u64 {
     let per_block = u64::from(indirect::pointers_per_block(volume.block_size()));
     let reach = per_block * per_block + per_block + u64::from(indirect::DIRECT);

@@ -1,4 +1,5 @@
-//! The superblock beyond what reading it requires, its backups, and the block of multiple-mount protection.
+//! The superblock beyond what reading it requires, its backups, and the block of multiple-mount
+//! protection.
 
 use crate::error::Result;
 use crate::field_rules::FIELD_RULES;
@@ -23,7 +24,8 @@ pub(crate) fn check(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result
     mmp(volume, sink)
 }
 
-/// Checks what Linux reads of the superblock before it replays the journal, which may hold another one.
+/// Checks what Linux reads of the superblock before it replays the journal, which may hold another
+/// one.
 pub(crate) fn check_before_replay(volume: &Volume, sink: &mut Sink) -> Result<()> {
     device_size(volume, sink);
     fields(volume, sink);

@@ -1,9 +1,10 @@
 //! The file system under check: its superblock, its descriptors, and reading from it.
 //!
 //! # Invariants
-//! - A read past the end of the device gives zeros: an image that was cut short is judged as far as it goes.
-//! - Every block number that is read was computed or checked by the caller; reading itself never fails for
-//!   a number out of range.
+//! - A read past the end of the device gives zeros: an image that was cut short is judged as far as
+//!   it goes.
+//! - Every block number that is read was computed or checked by the caller; reading itself never
+//!   fails for a number out of range.
 
 use crate::error::{Error, Result};
 use crate::report::Sink;
@@ -132,8 +133,8 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
     Err(Error::not_ext4(device, why))
 }
 
-/// Fields that the rest of a superblock does not depend on, or that show in other structures: by name, with their byte,
-/// how many they are, and a value that is possible.
+/// Fields that the rest of a superblock does not depend on, or that show in other structures: by
+/// name, with their byte, how many they are, and a value that is possible.
 const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
     ("usr_quota_inum", 0x240, 4, 0),
     ("grp_quota_inum", 0x244, 4, 0),
@@ -148,7 +149,8 @@ const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
     ("checksum_type", 0x175, 1, 1),
 ];
 
-/// The superblock in `bytes` with possible values in the place of those that cannot be, if nothing else is wrong.
+/// The superblock in `bytes` with possible values in the place of those that cannot be, if nothing
+/// else is wrong.
 fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> {
     for _ in 0..=REPLACEABLE.len() {
         let why = match Superblock::parse_unverified(bytes) {
@@ -162,7 +164,8 @@ fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> 
     None
 }
 
-/// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.
+/// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that
+/// keep one.
 pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
     for size in block_sizes() {
         let per_group = u64::from(size.bytes()) * 8;
@@ -236,7 +239,8 @@ impl Volume {
             });
         }
         let geo = Geometry::new(&sb);
-        // No device is shorter than the descriptors of its file system: what is held follows its size.
+        // No device is shorter than the descriptors of its file system: what is held follows its
+        // size.
         let room = device.size() / u64::from(geo.desc_size().max(1));
         let most = u32::try_from(room).unwrap_or(u32::MAX).min(GROUPS_MAX);
         if geo.groups_count() > most {
@@ -385,7 +389,8 @@ impl Volume {
         Ok(buf)
     }
 
-    /// Where an inode's slot lies on the device; `None` if there is no such inode or its table is lost.
+    /// Where an inode's slot lies on the device; `None` if there is no such inode or its table is
+    /// lost.
     pub(crate) fn inode_offset(&self, ino: Ino) -> Option<u64> {
         let location = self.geo.locate_inode(ino).ok()?;
         let state = self.groups.get(location.group.get() as usize)?;

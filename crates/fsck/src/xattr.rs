@@ -48,7 +48,8 @@ pub(crate) fn context(volume: &Volume) -> XattrContext {
     }
 }
 
-/// What attributes cost the inode that has them: values in inodes of their own are charged to every user.
+/// What attributes cost the inode that has them: values in inodes of their own are charged to every
+/// user.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// Clusters of values.
@@ -178,8 +179,8 @@ fn overlaps(base: &[u8], first: usize, place: Place, sink: &mut Sink) {
     }
 }
 
-/// Looks for empty values that lie outside: e2fsck gives up all attributes of such an inode. The area has been walked
-/// once without an error.
+/// Looks for empty values that lie outside: e2fsck gives up all attributes of such an inode. The
+/// area has been walked once without an error.
 fn empty_values(base: &[u8], place: Place, sink: &mut Sink) {
     let mut at = 0;
     while le32(base, at) != 0 {
@@ -245,7 +246,8 @@ fn entries(
     Ok(())
 }
 
-/// Checks every attribute block once, and claims it. Returns the blocks with how many inodes refer to each, ascending.
+/// Checks every attribute block once, and claims it. Returns the blocks with how many inodes refer
+/// to each, ascending.
 pub(crate) fn blocks(
     volume: &Volume,
     scan: &mut Scan,

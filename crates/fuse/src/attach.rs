@@ -1,7 +1,7 @@
 //! Mounting itself: by the system call where that is allowed, and by fusermount3 where it is not.
 //!
-//! What comes of it is the kernel's device for the mount, and the identity by which it is known from then on. Nothing is
-//! unmounted here.
+//! What comes of it is the kernel's device for the mount, and the identity by which it is known
+//! from then on. Nothing is unmounted here.
 
 use crate::loopdev::LoopDevice;
 use crate::mounts::{Held, MountId};
@@ -195,7 +195,8 @@ fn received(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
             ControlMessageOwned::ScmRights(numbers) => numbers.first().copied(),
             _ => None,
         });
-        // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows its number.
+        // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows
+        // its number.
         return Ok(number.map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const AWAKE: Duration = Duration::from_micros(50);
 const FEW: usize = 4;
 
-/// A thread that gave way and got its processor back no sooner than this has company there that needs it, and sleeps between
-/// requests for a while.
+/// A thread that gave way and got its processor back no sooner than this has company there that
+/// needs it, and sleeps between requests for a while.
 const CROWDED: Duration = Duration::from_millis(1);
 const SLEEPS: Duration = Duration::from_millis(100);
 

@@ -23,8 +23,8 @@ pub fn keep_descriptors() -> io::Result<()> {
         .filter(|number| *number >= FIRST)
         .collect();
     for number in open {
-        // SAFETY: setting this flag touches no memory and closes nothing; the number is not -1. A number that is open no
-        // more is an error.
+        // SAFETY: setting this flag touches no memory and closes nothing; the number is not -1. A
+        // number that is open no more is an error.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let _ = fcntl_setfd(descriptor, FdFlags::CLOEXEC);
     }

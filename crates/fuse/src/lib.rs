@@ -1,7 +1,7 @@
 //! Mounting ext4 file systems: the engine behind the kernel's FUSE interface.
 //!
-//! Open to programs, but it serves the engine itself, which `extant` gives with its feature `unstable`: any
-//! version may change it (`docs/dev/api.md`).
+//! Open to programs, but it serves the engine itself, which `extant` gives with its feature
+//! `unstable`: any version may change it (`docs/dev/api.md`).
 //!
 //! | file | owns |
 //! |---|---|
@@ -32,8 +32,10 @@
 //!
 //! # Invariants
 //!
-//! - Everything done to an inode goes through `extant_core::ops`, by number; paths are the kernel's business.
-//! - When [`Mounted::wait`] returns, nothing is asked any more, so that the file system can be closed.
+//! - Everything done to an inode goes through `extant_core::ops`, by number; paths are the kernel's
+//!   business.
+//! - When [`Mounted::wait`] returns, nothing is asked any more, so that the file system can be
+//!   closed.
 #![deny(unsafe_code)]
 
 mod answer;

@@ -1,8 +1,8 @@
 //! A block device for a mount: a loop device over the image.
 //!
-//! The kernel tells a mount that has a block device of `sync` and `syncfs`, and waits for its end when it is unmounted. The
-//! device is there for that alone: the image is read and written through the file, and nothing through the device. It goes
-//! away with the mount.
+//! The kernel tells a mount that has a block device of `sync` and `syncfs`, and waits for its end
+//! when it is unmounted. The device is there for that alone: the image is read and written through
+//! the file, and nothing through the device. It goes away with the mount.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter};
@@ -57,8 +57,8 @@ const _: () = assert!(size_of::<Info>() == 232 && size_of::<Config>() == 304);
 
 struct FreeNumber;
 
-// SAFETY: the call takes no argument (a null pointer is passed), and nothing but the number that it returns is looked
-// at.
+// SAFETY: the call takes no argument (a null pointer is passed), and nothing but the number that it
+// returns is looked at.
 unsafe impl Ioctl for FreeNumber {
     type Output = u32;
     const IS_MUTATING: bool = false;
@@ -156,8 +156,8 @@ fn configure(
         },
         reserved: [0; 8],
     };
-    // SAFETY: the call reads one `struct loop_config`, which `Config` lays out (its size is asserted above), and the
-    // descriptor that it names is open.
+    // SAFETY: the call reads one `struct loop_config`, which `Config` lays out (its size is
+    // asserted above), and the descriptor that it names is open.
     unsafe { rustix::ioctl::ioctl(&device, Setter::<CONFIGURE, Config>::new(config))? };
     Ok(device)
 }

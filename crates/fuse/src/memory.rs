@@ -1,9 +1,10 @@
-//! Memory of the engine that is given back: what nobody used for a while, and all that is not in use when the system is short
-//! of memory.
+//! Memory of the engine that is given back: what nobody used for a while, and all that is not in
+//! use when the system is short of memory.
 //!
-//! The kernel says how short it is in a file (`/proc/pressure/memory`, and `memory.pressure` of the control group that the
-//! process is in): the time that processes have waited for memory so far. Both are opened before the process is confined, and
-//! read once a second by a thread that does nothing else.
+//! The kernel says how short it is in a file (`/proc/pressure/memory`, and `memory.pressure` of the
+//! control group that the process is in): the time that processes have waited for memory so far.
+//! Both are opened before the process is confined, and read once a second by a thread that does
+//! nothing else.
 
 use extant_core::fs::{Fs, Shed};
 use std::fs::File;
@@ -18,7 +19,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks after which what was not used since the last time goes.
 const AGE: u32 = 30;
-/// Time that processes have waited for memory within a tick from which on the system is short of it: a twentieth.
+/// Time that processes have waited for memory within a tick from which on the system is short of
+/// it: a twentieth.
 const SHORT: Duration = Duration::from_millis(50);
 
 const SYSTEM: &str = "/proc/pressure/memory";

@@ -1,7 +1,8 @@
 //! What the system has mounted, and which mount is which.
 //!
-//! A path names whatever lies on it when it is looked at: another mount, a moment later. So a mount is known by a
-//! [`MountId`], and what is done to it goes through a descriptor of its root ([`Held`]), by which it stays what it is.
+//! A path names whatever lies on it when it is looked at: another mount, a moment later. So a mount
+//! is known by a [`MountId`], and what is done to it goes through a descriptor of its root
+//! ([`Held`]), by which it stays what it is.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
@@ -252,8 +253,8 @@ pub(crate) fn elsewhere(mount: &Mount) -> Option<Elsewhere> {
 pub(crate) enum Keeping {
     /// Reads so many bytes of a file ahead.
     ReadAhead(u32),
-    /// Keeps back what it gathers of writes and mapped memory as long as it is no more than so many percent of what all file systems together may keep back.
-    /// 1 for FUSE, unless told otherwise.
+    /// Keeps back what it gathers of writes and mapped memory as long as it is no more than so many
+    /// percent of what all file systems together may keep back. 1 for FUSE, unless told otherwise.
     Dirty(u32),
 }
 

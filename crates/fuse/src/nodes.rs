@@ -1,14 +1,14 @@
 //! What the kernel knows: how often each inode was handed to it, and which it keeps without a name.
 //!
-//! The kernel counts every entry it is given, and says with a *forget* how many of them it gives back. While
-//! it has some it may ask for the inode at any time, also after the last name is gone: a file that is open, or
-//! somebody's working directory. So an inode that loses its last name while the kernel knows it is held here until
-//! it is forgotten.
+//! The kernel counts every entry it is given, and says with a *forget* how many of them it gives
+//! back. While it has some it may ask for the inode at any time, also after the last name is gone:
+//! a file that is open, or somebody's working directory. So an inode that loses its last name while
+//! the kernel knows it is held here until it is forgotten.
 //!
 //! # Invariants
 //!
-//! - Inodes that have names are not held: what is kept for each is a count, and the engine's caches stay free to
-//!   let it go. Memory grows with what the kernel caches, by some 50 bytes an inode.
+//! - Inodes that have names are not held: what is kept for each is a count, and the engine's caches
+//!   stay free to let it go. Memory grows with what the kernel caches, by some 50 bytes an inode.
 //! - Holds are given up outside the locks: ending the last one may delete a file.
 
 use extant_core::inode::Held;

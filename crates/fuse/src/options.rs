@@ -9,7 +9,8 @@ use std::path::PathBuf;
 const DIRECT_FROM: usize = 64 << 10;
 /// Most threads that answer the kernel unless said otherwise.
 const MOST_THREADS: usize = 16;
-/// The least memory that a mount with up to so many threads can be limited to, in MiB, and what it takes for each more.
+/// The least memory that a mount with up to so many threads can be limited to, in MiB, and what it
+/// takes for each more.
 const LEAST_MIB: u64 = 512;
 const LEAST_IS_FOR: usize = 16;
 const EACH_MORE_MIB: u64 = 5;
@@ -27,11 +28,12 @@ pub struct Options {
     pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on immediately.
     pub writeback: bool,
-    /// What is read and written goes past the kernel's memory, which keeps no data of files but of those that are mapped
-    /// (`direct_io`).
+    /// What is read and written goes past the kernel's memory, which keeps no data of files but of
+    /// those that are mapped (`direct_io`).
     pub direct_io: bool,
-    /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, for which what was written to mapped memory
-    /// and is not synced yet still counts (`seek_holes`). If not, all is data.
+    /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, for which what was
+    /// written to mapped memory and is not synced yet still counts (`seek_holes`). If not, all is
+    /// data.
     pub seek_holes: bool,
     /// Threads that answer the kernel (`threads=N`); twice as many as there are processors, at
     /// least 4 and at most 16, unless said otherwise.
@@ -41,8 +43,8 @@ pub struct Options {
     /// The length in bytes from which aligned transfers are not kept in the engine's memory, as the
     /// kernel has them in its own (`direct_from=BYTES`). `None` keeps all (`direct_from=0`).
     pub direct_from: Option<usize>,
-    /// Root's mount gets a block device, where there are loop devices: the kernel then tells it of `sync`, and waits for its end
-    /// when it is unmounted (`blkdev`).
+    /// Root's mount gets a block device, where there are loop devices: the kernel then tells it of
+    /// `sync`, and waits for its end when it is unmounted (`blkdev`).
     pub blkdev: bool,
     /// Device nodes work (`dev`).
     pub dev: bool,
@@ -68,8 +70,8 @@ pub struct Options {
     /// Places of new blocks are chosen when data is written back, not when a program writes it
     /// (`delalloc`; off with `nodelalloc`).
     pub delalloc: bool,
-    /// What follows when the file system is found corrupt in the course of a change, if not what it says itself (`errors=continue`,
-    /// `errors=remount-ro`).
+    /// What follows when the file system is found corrupt in the course of a change, if not what it
+    /// says itself (`errors=continue`, `errors=remount-ro`).
     pub errors: Option<ErrorsBehaviour>,
     /// What the journal holds is left out, which only reading takes (`noload`).
     pub no_replay: bool,
@@ -210,7 +212,8 @@ const IGNORED: &[&str] = &[
     "noreservation",
 ];
 
-/// Options of ext4 with a number that says nothing here: how it goes about what is done in another way.
+/// Options of ext4 with a number that says nothing here: how it goes about what is done in another
+/// way.
 const IGNORED_NUMBERS: &[&str] = &[
     "stripe",
     "init_itable",

@@ -2,8 +2,8 @@
 //! that the mount's identity makes, and a process that is connected to it notices when it is
 //! closed, however that comes.
 //!
-//! Nobody answers there, and nothing is said. In another network namespace it cannot be seen: there the process that has the image
-//! locked is looked for, as the system's table of locks has it.
+//! Nobody answers there, and nothing is said. In another network namespace it cannot be seen: there
+//! the process that has the image locked is looked for, as the system's table of locks has it.
 
 use crate::mounts::MountId;
 use nix::sys::socket::sockopt::PeerCredentials;

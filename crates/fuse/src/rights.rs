@@ -1,8 +1,9 @@
 //! Whether the user of a mount may do everything to files, so that checking what this user does is
 //! work for nothing.
 //!
-//! The kernel checks modes with attributes that it asks for again after each change of a directory: one request more for
-//! every file that is made or removed. Where only the superuser gets in, and nobody acts for others there, nothing comes of it.
+//! The kernel checks modes with attributes that it asks for again after each change of a directory:
+//! one request more for every file that is made or removed. Where only the superuser gets in, and
+//! nobody acts for others there, nothing comes of it.
 
 use rustix::thread::{CapabilitySet, capabilities};
 use std::os::unix::fs::MetadataExt;

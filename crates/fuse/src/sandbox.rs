@@ -2,18 +2,22 @@
 //!
 //! Two mechanisms of Linux:
 //!
-//! - *Landlock* takes the file system away: nothing can be opened, made or renamed by path. What is open stays so, among it
-//!   the channels and rings of a mount.
-//! - *seccomp* takes system calls away: what is not listed in `calls`, with its arguments, fails with EPERM. There are no
-//!   sockets on it, no programs, no other processes, no signals and no limits for others, nothing that opens a file, and no
-//!   io_uring (which would reach around the list) but rings that were made before for commands to the mount only.
+//! - *Landlock* takes the file system away: nothing can be opened, made or renamed by path. What is
+//!   open stays so, among it the channels and rings of a mount.
+//! - *seccomp* takes system calls away: what is not listed in `calls`, with its arguments, fails
+//!   with EPERM. There are no sockets on it, no programs, no other processes, no signals and no
+//!   limits for others, nothing that opens a file, and no io_uring (which would reach around the
+//!   list) but rings that were made before for commands to the mount only.
 //!
-//! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is read.
+//! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is
+//! read.
 //!
-//! Threads can be started until all that a mount needs are there; then that is over, too ([`start_no_more_threads`]).
+//! Threads can be started until all that a mount needs are there; then that is over, too
+//! ([`start_no_more_threads`]).
 //!
-//! Privileges of root and core dumps go as well, and memory is limited: what a process maps to write to counts, whether
-//! it does or not. All of it stays for good and reaches threads that are started later.
+//! Privileges of root and core dumps go as well, and memory is limited: what a process maps to
+//! write to counts, whether it does or not. All of it stays for good and reaches threads that are
+//! started later.
 
 mod calls;
 
@@ -27,8 +31,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io;
 
-/// Confines this thread and those that it starts. The process takes no more than `memory` bytes. `has_rings` says whether
-/// it answers through rings, which it has.
+/// Confines this thread and those that it starts. The process takes no more than `memory` bytes.
+/// `has_rings` says whether it answers through rings, which it has.
 ///
 /// Returns whether system calls are filtered.
 ///
@@ -75,8 +79,8 @@ pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes away what starts threads, from all threads of a process whose system calls are filtered: what takes one over could
-/// otherwise start more than the machine has room for.
+/// Takes away what starts threads, from all threads of a process whose system calls are filtered:
+/// what takes one over could otherwise start more than the machine has room for.
 ///
 /// # Errors
 /// When the kernel refuses.

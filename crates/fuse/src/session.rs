@@ -32,7 +32,8 @@ const READ_AHEAD: u32 = 1 << 20;
 /// MiB; with much more, the daemon has nothing to do until a program asks for `fsync`.
 const DIRTY: u32 = 10;
 
-/// How long the last request may take to be read as answered, after which the kernel gives the mount up.
+/// How long the last request may take to be read as answered, after which the kernel gives the
+/// mount up.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A directory on which something is mounted that nobody answers for yet: programs that use it
@@ -100,7 +101,8 @@ impl Attached {
         self.lacks.as_ref()
     }
 
-    /// Has free memory of the process given back to the system by `how`, of which only the program knows the allocator.
+    /// Has free memory of the process given back to the system by `how`, of which only the program
+    /// knows the allocator.
     pub fn gives_memory_back(&mut self, how: GiveBack) {
         self.give_back = Some(how);
     }
@@ -111,8 +113,8 @@ impl Attached {
     /// files that are open stay so. Another process has to unmount: a confined one cannot.
     ///
     /// # Errors
-    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Dropping this unmounts, unless the
-    /// process has given up too much for that already.
+    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Dropping this
+    /// unmounts, unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
         let memory = self.options.memory_limit(machine_memory());
         let filtered = sandbox::confine(memory, self.channel.has_rings());
@@ -123,7 +125,8 @@ impl Attached {
     /// Answers with `fs` from now on.
     ///
     /// # Errors
-    /// [`MountError::Root`] when there is no root directory that can be read; when the system has no threads for it.
+    /// [`MountError::Root`] when there is no root directory that can be read; when the system has
+    /// no threads for it.
     pub fn serve(self, fs: Arc<Fs>) -> Result<Mounted, MountError> {
         let is_dir = fs.with_inode(Ino::ROOT, Inode::is_dir);
         match is_dir.map_err(|e| e.to_string()) {

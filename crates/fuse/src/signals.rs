@@ -26,8 +26,8 @@ impl Signals {
         }
     }
 
-    /// Holds SIGTERM, SIGINT, SIGHUP and SIGUSR1 back from this thread and those it starts from now on: call it before there
-    /// are others.
+    /// Holds SIGTERM, SIGINT, SIGHUP and SIGUSR1 back from this thread and those it starts from now
+    /// on: call it before there are others.
     ///
     /// # Errors
     /// When the system refuses.

@@ -1,4 +1,5 @@
-//! The threads of a mount: those that answer, and one for what waits until the kernel has written a file back.
+//! The threads of a mount: those that answer, and one for what waits until the kernel has written a
+//! file back.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,8 +59,8 @@ impl Threads {
     }
 }
 
-/// A thread for what waits until the kernel has written a file back, which needs answers of all others meanwhile. It is there
-/// from the beginning: a confined process starts none later.
+/// A thread for what waits until the kernel has written a file back, which needs answers of all
+/// others meanwhile. It is there from the beginning: a confined process starts none later.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBackThread(Sender<Job>);
 

@@ -5,7 +5,8 @@
 //! fusermount3 knows paths only, so between the look at what lies there and its end nobody else of
 //! this program mounts there ([`PathLock`]).
 //!
-//! fusermount3 is the system's helper for what users without privileges mount. No other program is run.
+//! fusermount3 is the system's helper for what users without privileges mount. No other program is
+//! run.
 
 use crate::error::MountError;
 use crate::mounts::{self, Elsewhere, Held, Mount, MountId};
@@ -30,15 +31,15 @@ const PATIENT: u32 = 10;
 /// The helper.
 pub(crate) const HELPER: &str = "fusermount3";
 
-/// Unmounts what was mounted on `point` by `extant mount`, and waits until everything is in the image and the processes
-/// of the mount are gone. With `lazy` the directory is free at once, and the file system goes on until nobody uses it
-/// any more.
+/// Unmounts what was mounted on `point` by `extant mount`, and waits until everything is in the
+/// image and the processes of the mount are gone. With `lazy` the directory is free at once, and
+/// the file system goes on until nobody uses it any more.
 ///
 /// # Errors
 /// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
-/// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there; [`MountError::Stopped`];
-/// [`MountError::LeftDirty`] when a journal is left in the image, as far as it can be looked at: a file system behind an
-/// offset is not.
+/// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there;
+/// [`MountError::Stopped`]; [`MountError::LeftDirty`] when a journal is left in the image, as far
+/// as it can be looked at: a file system behind an offset is not.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: point.to_owned(),
@@ -54,7 +55,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     let held = Held::at(&path).ok().flatten();
     let end = held.as_ref().map_or(End::OfImage, end_of);
-    // The table may say something else since it was begun. Of one that died the image is free as well.
+    // The table may say something else since it was begun. Of one that died the image is free as
+    // well.
     let reads_only = mount.read_only
         || end.is_of_process()
             && is_free(&mount.image).is_some()
@@ -97,9 +99,9 @@ impl End {
     }
 }
 
-/// Finds what the end of a mount is known by: the process that keeps it, or the one that writes its image. A process that has
-/// the image locked is of this mount as long as anybody answers for it: once it has ended another one may have the image, and
-/// is not waited for.
+/// Finds what the end of a mount is known by: the process that keeps it, or the one that writes its
+/// image. A process that has the image locked is of this mount as long as anybody answers for it:
+/// once it has ended another one may have the image, and is not waited for.
 fn end_of(held: &Held) -> End {
     let mount = &held.mount;
     let process = MountProcess::of(&held.id, mount.user);
@@ -117,7 +119,8 @@ fn end_of(held: &Held) -> End {
 /// Unmounts this mount, and no other; if it is in use, for programs that come from now on, after
 /// what was written so far was fetched.
 ///
-/// It waits for the processes that answer, so call it in a thread of its own where these must not wait for it.
+/// It waits for the processes that answer, so call it in a thread of its own where these must not
+/// wait for it.
 pub fn sync_and_detach(id: &MountId) {
     let Ok(Some(held)) = Held::by_id(id) else {
         return;
@@ -130,7 +133,8 @@ pub fn sync_and_detach(id: &MountId) {
     }
 }
 
-/// Unmounts this mount, and no other, after what answered for it is gone, so that nobody meets a dead mount.
+/// Unmounts this mount, and no other, after what answered for it is gone, so that nobody meets a
+/// dead mount.
 pub fn clear(id: &MountId) {
     if let Ok(Some(held)) = Held::by_id(id)
         && (held.is_certain() || held.is_dead())
@@ -139,8 +143,8 @@ pub fn clear(id: &MountId) {
     }
 }
 
-/// Unmounts what lies uppermost on this directory if it is a mount of this program that nobody answers for: one that failed before it
-/// was known by its identity.
+/// Unmounts what lies uppermost on this directory if it is a mount of this program that nobody
+/// answers for: one that failed before it was known by its identity.
 pub(crate) fn clear_dead(point: &Path) {
     if let Ok(Some(held)) = Held::at(point)
         && held.is_dead()
@@ -179,7 +183,8 @@ fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
     }
 }
 
-/// Takes a mount that is held out of the tree; it ends when nobody has anything open there, this process included.
+/// Takes a mount that is held out of the tree; it ends when nobody has anything open there, this
+/// process included.
 fn detach_held(held: &Held) -> Result<(), MountError> {
     let point = &held.mount.point;
     match rustix::mount::unmount(held.path(), UnmountFlags::DETACH) {
@@ -285,7 +290,8 @@ fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Waits until a daemon that answers no more has let go of its image, though not for long: another one may have it by then.
+/// Waits until a daemon that answers no more has let go of its image, though not for long: another
+/// one may have it by then.
 fn wait_for_last_moments(image: &Path) {
     for _ in 0..TRIES {
         if is_free(image).is_some() || !image.exists() {
@@ -295,7 +301,8 @@ fn wait_for_last_moments(image: &Path) {
     }
 }
 
-/// Waits for the end of a daemon that only reads, though not for long: others may read the image as well.
+/// Waits for the end of a daemon that only reads, though not for long: others may read the image as
+/// well.
 fn wait_for_reader(image: &Path) {
     let Some(file) = open_image(image) else {
         return;

@@ -1,8 +1,8 @@
 //! One function for each parser: it takes any bytes, panics when a promise is broken, and returns
 //! whether the parser took them.
 //!
-//! Internal to Extant: never published, any version may change it. `fuzz/` at the root has a target of
-//! cargo-fuzz for each function, and the tests of this crate run all of them.
+//! Internal to Extant: never published, any version may change it. `fuzz/` at the root has a target
+//! of cargo-fuzz for each function, and the tests of this crate run all of them.
 //!
 //! | module | owns |
 //! |---|---|

@@ -60,8 +60,8 @@ pub fn openat(dir: impl AsFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<
     }
 }
 
-/// Opens a path of several names below a directory, resolved as `resolve` says. Where a pretending program would
-/// not see the call, it is refused as by a system that does not know it.
+/// Opens a path of several names below a directory, resolved as `resolve` says. Where a pretending
+/// program would not see the call, it is refused as by a system that does not know it.
 ///
 /// # Errors
 /// What the system says; `ENOSYS` where the call is not to be had.
@@ -170,7 +170,8 @@ pub fn fchown(file: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<()>
     done(unsafe { libc::fchown(raw(file.as_fd()), uid, gid) })
 }
 
-/// Gives a name in a directory to an owner and a group; a symbolic link itself, not what it leads to.
+/// Gives a name in a directory to an owner and a group; a symbolic link itself, not what it leads
+/// to.
 ///
 /// # Errors
 /// What the system says.
@@ -182,8 +183,8 @@ pub fn chownat(dir: impl AsFd, name: &[u8], uid: Option<u32>, gid: Option<u32>) 
     done(unsafe { libc::fchownat(raw(dir.as_fd()), name.as_ptr(), uid, gid, flags) })
 }
 
-/// Describes a name in a directory: type, mode, owner, numbers, times and, where it is known, the time it was made.
-/// A symbolic link is not followed, and nothing is mounted for the question.
+/// Describes a name in a directory: type, mode, owner, numbers, times and, where it is known, the
+/// time it was made. A symbolic link is not followed, and nothing is mounted for the question.
 ///
 /// # Errors
 /// What the system says.
@@ -193,7 +194,8 @@ pub fn statx(dir: impl AsFd, name: &[u8]) -> Result<libc::statx> {
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     let dir = raw(dir.as_fd());
-    // SAFETY: the name ends in a zero byte, and the record is one that the call may fill; both live until it is over.
+    // SAFETY: the name ends in a zero byte, and the record is one that the call may fill; both live
+    // until it is over.
     done(unsafe { libc::statx(dir, name.as_ptr(), flags, mask, found.as_mut_ptr()) })?;
     // SAFETY: it consists of integers, for which zeros are values, and the call has filled it.
     Ok(unsafe { found.assume_init() })
@@ -206,7 +208,8 @@ pub fn statx(dir: impl AsFd, name: &[u8]) -> Result<libc::statx> {
 pub fn fsetxattr(file: impl AsFd, name: &[u8], value: &[u8]) -> Result<()> {
     let name = c_string(name)?;
     let file = raw(file.as_fd());
-    // SAFETY: the name ends in a zero byte, the value is as long as is said; both live until the call is over.
+    // SAFETY: the name ends in a zero byte, the value is as long as is said; both live until the
+    // call is over.
     done(unsafe { libc::fsetxattr(file, name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
@@ -217,12 +220,13 @@ pub fn fsetxattr(file: impl AsFd, name: &[u8], value: &[u8]) -> Result<()> {
 pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> Result<()> {
     let (path, name) = (c_string(path)?, c_string(name)?);
     let (start, len) = (value.as_ptr().cast(), value.len());
-    // SAFETY: path and name end in a zero byte, the value is as long as is said; all live until the call is over.
+    // SAFETY: path and name end in a zero byte, the value is as long as is said; all live until the
+    // call is over.
     done(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), start, len, 0) })
 }
 
-/// Fills a buffer with the names of the extended attributes of a path, each with a zero byte behind it, and gives
-/// their length. A symbolic link at its end is not followed.
+/// Fills a buffer with the names of the extended attributes of a path, each with a zero byte behind
+/// it, and gives their length. A symbolic link at its end is not followed.
 ///
 /// # Errors
 /// What the system says: `ERANGE` if the buffer is too small.
@@ -233,8 +237,8 @@ pub fn llistxattr(path: &[u8], buffer: &mut [u8]) -> Result<usize> {
     length(unsafe { libc::llistxattr(path.as_ptr(), start, len) })
 }
 
-/// Fills a buffer with the value of an extended attribute of a path and gives its length. A symbolic link at its end
-/// is not followed.
+/// Fills a buffer with the value of an extended attribute of a path and gives its length. A
+/// symbolic link at its end is not followed.
 ///
 /// # Errors
 /// What the system says: `ERANGE` if the buffer is too small.

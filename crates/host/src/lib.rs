@@ -2,10 +2,11 @@
 //!
 //! Internal to Extant: any version may change it. Programs use the crate `extant`.
 //!
-//! Programs such as `fakeroot` and `pseudo` let an ordinary user build a tree that has owners, device nodes and
-//! capabilities: they stand in front of the C library and tell of a file what they were told before. A system call
-//! made without that library goes past them. So code that takes files in from the host with their owners, or puts
-//! them there, asks through the functions of this crate.
+//! Programs such as `fakeroot` and `pseudo` let an ordinary user build a tree that has owners,
+//! device nodes and capabilities: they stand in front of the C library and tell of a file what they
+//! were told before. A system call made without that library goes past them. So code that takes
+//! files in from the host with their owners, or puts them there, asks through the functions of this
+//! crate.
 //!
 //! | module | owns |
 //! |---|---|
@@ -14,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - What makes, removes, renames or describes a file goes through the C library, opening included: `pseudo` knows a
-//!   descriptor by the call that opened it.
+//! - What makes, removes, renames or describes a file goes through the C library, opening included:
+//!   `pseudo` knows a descriptor by the call that opened it.
 //! - Content is nobody's pretence: reading, writing and seeking need no function here.
 
 mod calls;

@@ -1,8 +1,9 @@
-//! Whether a program that pretends owners and devices is asked for, and whether this process hears it.
+//! Whether a program that pretends owners and devices is asked for, and whether this process hears
+//! it.
 //!
-//! `fakeroot` and `pseudo` are loaded in front of the C library by `LD_PRELOAD`. A program that is linked statically,
-//! or one that the loader does not do this for, runs without them and sees the files as they really are: all of them
-//! the user's own, devices as empty files.
+//! `fakeroot` and `pseudo` are loaded in front of the C library by `LD_PRELOAD`. A program that is
+//! linked statically, or one that the loader does not do this for, runs without them and sees the
+//! files as they really are: all of them the user's own, devices as empty files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,8 +21,8 @@ pub fn is_pretended() -> bool {
         .get_or_init(|| asked_for(std::env::var_os("LD_PRELOAD").as_deref()).is_some_and(is_loaded))
 }
 
-/// Refuses where such a program is asked for and this process does not hear it: it would take every file for one of
-/// the user's own.
+/// Refuses where such a program is asked for and this process does not hear it: it would take every
+/// file for one of the user's own.
 ///
 /// # Errors
 /// A sentence that says so, and what to do.

@@ -6,7 +6,8 @@ use extant_format::{BlockSize, FormatError, Pblk, Tid};
 /// Result of reading or writing the journal.
 pub type JournalResult<T> = Result<T, JournalError>;
 
-/// A journal that cannot be used, replayed or written. Block numbers count from the start of the journal.
+/// A journal that cannot be used, replayed or written. Block numbers count from the start of the
+/// journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -96,7 +97,8 @@ pub enum JournalError {
         /// Blocks of the file system.
         limit: u64,
     },
-    /// There are fast commits after the last transaction, and what was asked for needs them replayed.
+    /// There are fast commits after the last transaction, and what was asked for needs them
+    /// replayed.
     #[error(
         "fast commits of transaction {tid} wait for replay up to journal block {block}; \
          open the file system for writing once to replay them"

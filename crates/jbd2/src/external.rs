@@ -1,8 +1,8 @@
 //! A journal on a device of its own.
 //!
-//! Such a device starts with a superblock that is like that of a file system. That of the journal is in the block behind it,
-//! and the blocks of the log are counted from the start of the device. Source: the kernel's
-//! `Documentation/filesystems/ext4/journal.rst`, "External Journal".
+//! Such a device starts with a superblock that is like that of a file system. That of the journal
+//! is in the block behind it, and the blocks of the log are counted from the start of the device.
+//! Source: the kernel's `Documentation/filesystems/ext4/journal.rst`, "External Journal".
 
 use crate::{JournalError, JournalResult, LogRun};
 use extant_blockdev::BlockDevice;
@@ -13,7 +13,8 @@ use extant_format::{FormatError, Pblk, Structure};
 /// journal and nothing else.
 ///
 /// # Errors
-/// A device that holds no journal, a damaged one, or that of another file system; a device that fails.
+/// A device that holds no journal, a damaged one, or that of another file system; a device that
+/// fails.
 pub fn external_log(
     device: &dyn BlockDevice,
     filesystem: &Superblock,

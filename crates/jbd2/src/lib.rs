@@ -2,11 +2,11 @@
 //!
 //! Internal to Extant: any version may change it. Programs use the crate `extant`.
 //!
-//! A caller finds the journal's blocks (they belong to an inode, or are what [`external_log`] says), opens a [`Log`] over them and,
-//! when it is not clean, asks for its [`Recovery`]: where the newest image of every block lies in
-//! the log. A read-only open lays the images over the device with [`ReplayedDevice`] and writes nothing; a
-//! read-write open writes them home with [`Recovery::write_home`] and goes on with a
-//! [`LogWriter`], which starts with an empty log.
+//! A caller finds the journal's blocks (they belong to an inode, or are what [`external_log`]
+//! says), opens a [`Log`] over them and, when it is not clean, asks for its [`Recovery`]: where the
+//! newest image of every block lies in the log. A read-only open lays the images over the device
+//! with [`ReplayedDevice`] and writes nothing; a read-write open writes them home with
+//! [`Recovery::write_home`] and goes on with a [`LogWriter`], which starts with an empty log.
 //!
 //! | module | owns |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! | `writer` | appending transactions, committing them, moving the tail |
 //!
 //! # Invariants
-//! - Every loop is bounded by the number of blocks in the log, and memory by a few bytes for each of
-//!   them, whatever the blocks hold.
+//! - Every loop is bounded by the number of blocks in the log, and memory by a few bytes for each
+//!   of them, whatever the blocks hold.
 //! - A transaction counts only as a whole: its commit block is there and every checksum the log
 //!   has is right. The last one may be torn, which ends the log; a wrong one in the middle is an
 //!   error, because what follows depends on it.

@@ -61,9 +61,9 @@ impl<'d> Log<'d> {
         recovery::recover(self, filesystem_blocks)
     }
 
-    /// Recovers what can be had of a damaged log: the transactions up to the first that is damaged, and what is wrong with
-    /// that one. What it and those after it revoke is not replayed, as far as that can be read: it may have had another use
-    /// since.
+    /// Recovers what can be had of a damaged log: the transactions up to the first that is damaged,
+    /// and what is wrong with that one. What it and those after it revoke is not replayed, as far
+    /// as that can be read: it may have had another use since.
     ///
     /// # Errors
     /// Fast commits with unknown features, a device that fails.

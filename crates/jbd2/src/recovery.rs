@@ -61,8 +61,8 @@ pub struct Recovery {
     pub recorded_error: i32,
     /// Why the log ends where it does.
     pub end: LogEnd,
-    /// Changes made after the last transaction, which the blocks do not show. Code that goes on with
-    /// the log applies them, or refuses to.
+    /// Changes made after the last transaction, which the blocks do not show. Code that goes on
+    /// with the log applies them, or refuses to.
     pub fast_commits: Option<FastCommits>,
 }
 

@@ -227,8 +227,8 @@ impl<'l> Scanner<'l> {
         self.step(1);
     }
 
-    /// Takes the transaction that ends here for damaged: of it and of those after it only what they revoke counts, since
-    /// what was revoked may have had another use since.
+    /// Takes the transaction that ends here for damaged: of it and of those after it only what they
+    /// revoke counts, since what was revoked may have had another use since.
     fn give_up(&mut self, damage: JournalError) {
         let open = self.found.records.drain(self.open_from..);
         let revokes = open.filter(|record| record.is_revoke);

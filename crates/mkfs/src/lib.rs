@@ -1,7 +1,7 @@
 //! Makes ext4 file systems and fills them from a directory or a tar stream.
 //!
-//! Part of the API are the items of this page, [`output`] and [`source`]; the other rooms are open to tests
-//! and to this project, and any version may change them (`docs/dev/api.md`).
+//! Part of the API are the items of this page, [`output`] and [`source`]; the other rooms are open
+//! to tests and to this project, and any version may change them (`docs/dev/api.md`).
 //!
 //! | room | owns |
 //! |---|---|

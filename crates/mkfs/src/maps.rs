@@ -92,7 +92,8 @@ impl Maps {
         &self.runs[map.runs.0 as usize..map.runs.1 as usize]
     }
 
-    /// The tree blocks of a file, with the index that [`encode_tree_block`](Self::encode_tree_block) takes.
+    /// The tree blocks of a file, with the index that
+    /// [`encode_tree_block`](Self::encode_tree_block) takes.
     pub(crate) fn tree_blocks(&self, map: FileMap) -> impl Iterator<Item = (u32, TreeBlock)> + '_ {
         (map.tree.0..map.tree.1).map(|i| (i, self.tree[i as usize]))
     }

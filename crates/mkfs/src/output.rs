@@ -4,9 +4,9 @@
 //! # Invariants
 //! A file that something uses is not replaced: it is held from the beginning to the end.
 //!
-//! Until it is complete, a new file has no name (`O_TMPFILE`), so that nothing is left of it however
-//! the process ends. Where the file system has no files without names, or `/proc` is not there to
-//! give them one, the file has a hidden name beside the image's until then.
+//! Until it is complete, a new file has no name (`O_TMPFILE`), so that nothing is left of it
+//! however the process ends. Where the file system has no files without names, or `/proc` is not
+//! there to give them one, the file has a hidden name beside the image's until then.
 
 use crate::standing::unmark;
 use extant_blockdev::{
@@ -63,7 +63,8 @@ impl Output {
     /// kept; a block device is written in place.
     ///
     /// # Errors
-    /// When the file cannot be made, when the one that has the name is in use, or the block device is too small.
+    /// When the file cannot be made, when the one that has the name is in use, or the block device
+    /// is too small.
     pub fn create(path: &Path, size: u64) -> Result<Self, OutputError> {
         // Through a symbolic link, the file it names is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

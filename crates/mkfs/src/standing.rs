@@ -1,8 +1,9 @@
 //! What is in a place before an image is made there: what would be lost.
 //!
-//! An image may replace what this builder made, as builds do that run again. Whatever else is there is named, and the
-//! caller decides. What this builder made is known by its hash seed, of which the last four bytes follow from the others
-//! ([`defaults::is_marked`](crate::defaults::is_marked)), or by bearing the identity that is asked for now.
+//! An image may replace what this builder made, as builds do that run again. Whatever else is there
+//! is named, and the caller decides. What this builder made is known by its hash seed, of which the
+//! last four bytes follow from the others ([`defaults::is_marked`](crate::defaults::is_marked)), or
+//! by bearing the identity that is asked for now.
 
 use crate::defaults::is_marked;
 use crate::output::OutputError;
@@ -36,12 +37,13 @@ pub enum Standing {
 /// Bytes read at once in search of one that is not zero.
 const CHUNK: usize = 1 << 20;
 
-/// Looks at the place for an image: the file or block device at `path`, or `window` of it. `asked` is what shall be made; an
-/// identity that was chosen in it and is there already makes the place the builder's own.
+/// Looks at the place for an image: the file or block device at `path`, or `window` of it. `asked`
+/// is what shall be made; an identity that was chosen in it and is there already makes the place
+/// the builder's own.
 ///
 /// # Errors
-/// [`OutputError::NotAFile`] for what cannot hold an image; `InUse` and the like ([`hold_for_replacing`]) for a file that is in
-/// use; what reading gives.
+/// [`OutputError::NotAFile`] for what cannot hold an image; `InUse` and the like
+/// ([`hold_for_replacing`]) for a file that is in use; what reading gives.
 pub fn standing(
     path: &Path,
     window: Option<&Range<u64>>,
@@ -68,8 +70,8 @@ pub fn standing(
             Arc::new(WindowDevice::new(Arc::clone(&whole), window.start, len)?)
         }
     };
-    // A file system may be inside of what these say, and be this builder's own. The end of the disk says nothing of a part that
-    // has no end of its own.
+    // A file system may be inside of what these say, and be this builder's own. The end of the disk
+    // says nothing of a part that has no end of its own.
     let has_end = window.is_none_or(|window| window.end <= whole.size());
     let marks = if has_end {
         lasting_marks(&*place)?
@@ -155,7 +157,8 @@ fn file_system(
     Ok(Standing::Other(words))
 }
 
-/// What a place without a mark of its own may still be: a disk whose partitions the kernel knows, or one with a GPT's backup.
+/// What a place without a mark of its own may still be: a disk whose partitions the kernel knows,
+/// or one with a GPT's backup.
 fn unmarked(
     found: &Metadata,
     whole: &dyn BlockDevice,
@@ -217,9 +220,9 @@ fn is_all_zero(path: &Path) -> Result<bool, DeviceError> {
     }
 }
 
-/// Takes the marks off a place that is about to be written to, so that nothing recognises what was there before: what the file
-/// system to be (its first `size` bytes) does not write over, and marks at the end. The end of a part of a disk
-/// (`is_part`) is no place for a GPT's backup.
+/// Takes the marks off a place that is about to be written to, so that nothing recognises what was
+/// there before: what the file system to be (its first `size` bytes) does not write over, and marks
+/// at the end. The end of a part of a disk (`is_part`) is no place for a GPT's backup.
 pub(crate) fn unmark(place: &dyn BlockDevice, size: u64, is_part: bool) -> Result<(), DeviceError> {
     let marks = lasting_marks(place)?;
     place.zero(0, size.min(HEAD_LEN as u64))?;

@@ -34,11 +34,11 @@ const ROWS: usize = if IS_MODEL { 3 } else { 128 };
 /// Places in a row: two cache lines.
 const PLACES: usize = if IS_MODEL { 1 } else { 16 };
 
-/// Readers that use the lock below before the bias begins (again), for each row that is in use. Ending
-/// it costs a writer a look at a cache line for each of them; this many unbiased reads cost about nine
-/// times as much, which bounds what writers lose.
+/// Readers that use the lock below before the bias begins (again), for each row that is in use.
+/// Ending it costs a writer a look at a cache line for each of them; this many unbiased reads cost
+/// about nine times as much, which bounds what writers lose.
 const READS_PER_ROW: u32 = 4;
-/// The same when all rows are in use.
+/// Reads until the bias comes back when all rows are in use.
 const READS_UNTIL_BIAS: u32 = if IS_MODEL {
     1
 } else {
@@ -118,7 +118,8 @@ impl<T> BiasedRwLock<T> {
     }
 
     const_unless_loom! {
-        /// Makes a lock without the bias: for those of which most are written before they are read often.
+        /// Makes a lock without the bias: for those of which most are written before they are read
+        /// often.
         #[must_use]
         pub const fn unbiased(class: &'static LockClass, value: T) -> Self {
             Self {
@@ -339,8 +340,8 @@ impl<T: ?Sized> BiasedRwLock<T> {
 struct Bias(AtomicBool);
 
 impl Drop for Bias {
-    /// A guard that was leaked (`mem::forget`) has left the lock in the table, and kept its bias. Another lock that comes to lie
-    /// here would wait for it for ever.
+    /// A guard that was leaked (`mem::forget`) has left the lock in the table, and kept its bias.
+    /// Another lock that comes to lie here would wait for it for ever.
     fn drop(&mut self) {
         if !self.0.load(Ordering::Relaxed) {
             return;

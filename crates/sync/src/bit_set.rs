@@ -2,8 +2,8 @@
 //!
 //! # Protocol
 //!
-//! Bits lie in words, and each word has a bit in a summary that says whether it has any. The summary is
-//! a hint that must not go missing for good:
+//! Bits lie in words, and each word has a bit in a summary that says whether it has any. The
+//! summary is a hint that must not go missing for good:
 //!
 //! | insert | remove |
 //! |---|---|
@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - When nobody changes the set, each word that is not 0 has its summary bit. While a number of the same
-//!   word is being removed, a search may miss one that is being inserted, or was just now.
+//! - When nobody changes the set, each word that is not 0 has its summary bit. While a number of
+//!   the same word is being removed, a search may miss one that is being inserted, or was just now.
 //! - A search never finds what was not in the set at some moment of it.
 
 use crate::backend::atomic::Ordering;
@@ -81,8 +81,8 @@ impl AtomicBitSet {
         if let Some(summary) = self.summary.get(word / BITS) {
             summary.fetch_and(!(1 << (word % BITS)), Ordering::AcqRel);
         }
-        // Whoever set a bit meanwhile may have set the summary before it was cleared. Then its word is
-        // seen here, as the clearing read what that one wrote.
+        // Whoever set a bit meanwhile may have set the summary before it was cleared. Then its word
+        // is seen here, as the clearing read what that one wrote.
         if bits.load(Ordering::Acquire) != 0 {
             self.note(word);
         }

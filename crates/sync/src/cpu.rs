@@ -23,8 +23,8 @@ pub fn cpu_hint() -> usize {
 
 static COUNT: OnceLock<usize> = OnceLock::new();
 
-/// Gives per-CPU structures one shard each, so that nothing depends on which CPU a thread runs on or on how many there
-/// are. For a process that has made none yet: afterwards it changes nothing.
+/// Gives per-CPU structures one shard each, so that nothing depends on which CPU a thread runs on
+/// or on how many there are. For a process that has made none yet: afterwards it changes nothing.
 pub fn keep_one_shard() {
     let _ = COUNT.set(1);
 }

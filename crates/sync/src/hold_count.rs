@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 /// Set when the thing is leaving: nobody can take hold of it any more.
 const LEAVING: u64 = 1 << 63;
 
-/// Counts those who hold a thing that others find in a table, and lets one of them, or somebody who finds
-/// that nobody does, claim it for its way out. From then on nobody takes hold of it.
+/// Counts those who hold a thing that others find in a table, and lets one of them, or somebody who
+/// finds that nobody does, claim it for its way out. From then on nobody takes hold of it.
 ///
 /// # Invariants
 ///
-/// - A hold is taken only while the thing is not leaving, and the claim succeeds only at the exact count that its
-///   maker asked for. Both are one exchange of the same word, so one of the two is first.
-/// - Whoever claims sees what those did who let go before; whoever lets go last sees what the others did.
+/// - A hold is taken only while the thing is not leaving, and the claim succeeds only at the exact
+///   count that its maker asked for. Both are one exchange of the same word, so one of the two is
+///   first.
+/// - Whoever claims sees what those did who let go before; whoever lets go last sees what the
+///   others did.
 #[derive(Debug)]
 pub struct HoldCount(CountedAtomicU64);
 

@@ -1,4 +1,5 @@
-//! Who loads what right now, and who waits for it: of threads that need the same thing one loads it.
+//! Who loads what right now, and who waits for it: of threads that need the same thing one loads
+//! it.
 
 use crate::{Condvar, LockClass, Mutex};
 use std::collections::HashMap;
@@ -9,8 +10,10 @@ use std::sync::Arc;
 ///
 /// # Invariants
 ///
-/// - At most one load of a key is in flight: it is claimed and ended under the lock of the key's shard.
-/// - What somebody is to find instead of loading it again is where `found` looks for it before its load ends.
+/// - At most one load of a key is in flight: it is claimed and ended under the lock of the key's
+///   shard.
+/// - What somebody is to find instead of loading it again is where `found` looks for it before its
+///   load ends.
 #[derive(Debug)]
 pub struct InFlight<K, T> {
     shards: Box<[Mutex<Shard<K, T>>]>,
@@ -35,8 +38,8 @@ pub struct Load<T> {
 }
 
 impl<T: Clone> Load<T> {
-    /// Waits for the end of the load: what came of it, or `None` if it was given up for a reason that need not hold
-    /// for whoever tries again.
+    /// Waits for the end of the load: what came of it, or `None` if it was given up for a reason
+    /// that need not hold for whoever tries again.
     pub fn wait(&self) -> Option<T> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |o| o.is_none());
@@ -64,8 +67,9 @@ pub struct Claim<'a, K: Copy + Eq + Hash, T> {
 }
 
 impl<K: Copy + Eq + Hash, T> InFlight<K, T> {
-    /// No loads, kept in so many shards, whose locks are of class `claims`. Those of what comes of loads are
-    /// of class `outcomes`. A key belongs to the shard of the number that `shard_of` gives it.
+    /// No loads, kept in so many shards, whose locks are of class `claims`. Those of what comes of
+    /// loads are of class `outcomes`. A key belongs to the shard of the number that `shard_of`
+    /// gives it.
     #[must_use]
     pub fn new(
         claims: &'static LockClass,
@@ -82,8 +86,8 @@ impl<K: Copy + Eq + Hash, T> InFlight<K, T> {
         }
     }
 
-    /// Claims `key` for the caller, unless it is claimed, or `found` finds it after all: it may have come
-    /// between the caller's look and the claim.
+    /// Claims `key` for the caller, unless it is claimed, or `found` finds it after all: it may
+    /// have come between the caller's look and the claim.
     pub fn claim<F>(&self, key: K, found: impl FnOnce() -> Option<F>) -> Claimed<'_, K, T, F> {
         let mut claims = self.shard(key).lock();
         if let Some(pending) = claims.get(&key) {

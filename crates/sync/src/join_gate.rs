@@ -1,7 +1,7 @@
 //! A gate that many threads pass at the same time, and that one thread can close and see empty.
 //!
-//! Operations join a transaction and leave it thousands of times for each time it is locked for
-//! its commit. So the two sides pay unevenly: joining and leaving each cost one atomic addition on a
+//! Operations join a transaction and leave it thousands of times for each time it is locked for its
+//! commit. So the two sides pay unevenly: joining and leaving each cost one atomic addition on a
 //! cache line of the CPU and one load of a line that nobody writes; closing looks at all shards.
 //!
 //! # Protocol

@@ -1,8 +1,9 @@
 //! Which of several threads wait for work, where everyone who waits there is woken at a price.
 //!
-//! Leader and followers (Schmidt et al., "Pattern-Oriented Software Architecture", volume 2): one thread waits for work, does
-//! it itself and waits again, while the others rest. It is called a leader here whether it waits or works, and there are more of
-//! them the more work there is at once.
+//! Leader and followers (Schmidt et al., "Pattern-Oriented Software Architecture", volume 2): one
+//! thread waits for work, does it itself and waits again, while the others rest. It is called a
+//! leader here whether it waits or works, and there are more of them the more work there is at
+//! once.
 //!
 //! # Protocol
 //!
@@ -16,9 +17,11 @@
 //!
 //! # Invariants
 //!
-//! - While anybody rests, somebody waits for work, or is on guard. So work that can only be done while other work is done, for
-//!   which that one waits, is begun after two periods at most, as long as there is a thread left for it.
-//! - Who is called counts as waiting from then on, and whoever rests may take the call: the guard too, who hands the guard on.
+//! - While anybody rests, somebody waits for work, or is on guard. So work that can only be done
+//!   while other work is done, for which that one waits, is begun after two periods at most, as
+//!   long as there is a thread left for it.
+//! - Who is called counts as waiting from then on, and whoever rests may take the call: the guard
+//!   too, who hands the guard on.
 
 use crate::{Condvar, LockClass, Mutex, MutexGuard};
 use std::time::Duration;
@@ -68,7 +71,8 @@ struct State {
     is_over: bool,
 }
 
-/// One of the threads. All others are called to wait for work when it is dropped, for good: who ends may be the one they rely on.
+/// One of the threads. All others are called to wait for work when it is dropped, for good: who
+/// ends may be the one they rely on.
 #[derive(Debug)]
 pub struct Leader<'a> {
     all: &'a Leaders,
@@ -79,8 +83,8 @@ pub struct Leader<'a> {
 }
 
 impl Leaders {
-    /// For threads that have yet to [`join`](Self::join). The lock is of `class`, and taken for a moment whenever work is taken or
-    /// done.
+    /// For threads that have yet to [`join`](Self::join). The lock is of `class`, and taken for a
+    /// moment whenever work is taken or done.
     #[must_use]
     pub fn new(class: &'static LockClass) -> Self {
         Self {
@@ -181,8 +185,8 @@ impl Leaders {
 }
 
 impl Leader<'_> {
-    /// It has work, and waits no more. `was_there` if that was there when it began to wait; nothing is known if there is
-    /// no more to it.
+    /// It has work, and waits no more. `was_there` if that was there when it began to wait; nothing
+    /// is known if there is no more to it.
     pub fn took(&mut self, was_there: Option<bool>) {
         let mut state = self.all.state.lock();
         self.waits = false;
@@ -205,7 +209,8 @@ impl Leader<'_> {
         self.all.call(&mut self.all.state.lock());
     }
 
-    /// Its work is done: returns when it is to wait for more, which may be at once, and whether it rested meanwhile.
+    /// Its work is done: returns when it is to wait for more, which may be at once, and whether it
+    /// rested meanwhile.
     pub fn did(&mut self) -> bool {
         let mut state = self.all.state.lock();
         self.waits = true;
@@ -218,7 +223,8 @@ impl Leader<'_> {
         rests
     }
 
-    /// It found no work: rests if another one waits for it, and returns when it is to wait again itself; `false` if it is the only one.
+    /// It found no work: rests if another one waits for it, and returns when it is to wait again
+    /// itself; `false` if it is the only one.
     pub fn rests(&mut self) -> bool {
         let mut state = self.all.state.lock();
         if state.waiting == 1 || state.is_over {

@@ -39,10 +39,10 @@
 //!
 //! # Invariants
 //!
-//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only, in what takes the place of shared
-//!   pointers in a model (`backend/pointers.rs`), and in `prefetch.rs`.
-//! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and as
-//!   fast as the `parking_lot` one.
+//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only, in what takes the place of
+//!   shared pointers in a model (`backend/pointers.rs`), and in `prefetch.rs`.
+//! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and
+//!   as fast as the `parking_lot` one.
 #![deny(unsafe_code)]
 
 mod backend;

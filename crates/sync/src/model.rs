@@ -26,9 +26,8 @@ mod sampled {
     /// Runs `scenario` under many schedules: half of them change the thread at random, half
     /// prefer threads by random priorities that change a few times.
     ///
-    /// Prints its seed; `EXTANT_SEED` repeats a run, and so does `EXTANT_SEED_FROM`, a text from which seeds
-    /// are made. `EXTANT_SCHEDULES` is the number of schedules of each
-    /// kind.
+    /// Prints its seed; `EXTANT_SEED` repeats a run, and so does `EXTANT_SEED_FROM`, a text from
+    /// which seeds are made. `EXTANT_SCHEDULES` is the number of schedules of each kind.
     ///
     /// # Panics
     /// When `scenario` does under some schedule, or when its threads deadlock.

@@ -1,13 +1,15 @@
-//! How much has come and not left: a sum that many CPUs change and that is never read as too little.
+//! How much has come and not left: a sum that many CPUs change and that is never read as too
+//! little.
 //!
-//! A single [`ShardedCounter`] that grows on one CPU and shrinks on another may be read as less than it ever was, even as
-//! nothing: the reader passes a shard before something comes there, and reaches another one after it left from
-//! that. So what came and what left are sums of their own, and both only grow. Who reads adds up first what left.
+//! A single [`ShardedCounter`] that grows on one CPU and shrinks on another may be read as less
+//! than it ever was, even as nothing: the reader passes a shard before something comes there, and
+//! reaches another one after it left from that. So what came and what left are sums of their own,
+//! and both only grow. Who reads adds up first what left.
 //!
 //! # Invariant
-//! What left in the eyes of a reader came in its eyes, too: whoever lets something leave has a release fence
-//! before it, and the reader an acquire fence between the two sums. That it came happens before it leaves is
-//! up to the callers, who hand over what is counted under some lock.
+//! What left in the eyes of a reader came in its eyes, too: whoever lets something leave has a
+//! release fence before it, and the reader an acquire fence between the two sums. That it came
+//! happens before it leaves is up to the callers, who hand over what is counted under some lock.
 
 use crate::ShardedCounter;
 use crate::atomic::{Ordering, fence};
@@ -32,16 +34,16 @@ impl PendingSum {
         self.came.add(n.into());
     }
 
-    /// Notes that `n` of those that came have left. Who sees that in [`sum`](Self::sum) sees everything that the caller did
-    /// before.
+    /// Notes that `n` of those that came have left. Who sees that in [`sum`](Self::sum) sees
+    /// everything that the caller did before.
     #[inline]
     pub fn leave(&self, n: u32) {
         fence(Ordering::Release);
         self.left.add(n.into());
     }
 
-    /// What has come and not left. Never less than there is at some moment of the call, so negative only if more left than
-    /// came.
+    /// What has come and not left. Never less than there is at some moment of the call, so negative
+    /// only if more left than came.
     #[must_use]
     pub fn sum(&self) -> i64 {
         let left = self.left.sum();

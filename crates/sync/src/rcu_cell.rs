@@ -1,4 +1,5 @@
-//! One value, or a place for one, that readers borrow under an epoch guard and writers replace as a whole.
+//! One value, or a place for one, that readers borrow under an epoch guard and writers replace as a
+//! whole.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +20,8 @@ const COUNTS: usize = 2 * size_of::<usize>();
 /// # Invariants
 ///
 /// - The pointer came from [`Arc::into_raw`] and stands for one reference, which the cell owns.
-/// - That reference is given up only after every guard under which the pointer may have been read is
-///   gone.
+/// - That reference is given up only after every guard under which the pointer may have been read
+///   is gone.
 ///
 /// ```
 /// use extant_sync::{RcuCell, pin};
@@ -37,8 +38,8 @@ pub struct RcuCell<T> {
     value: AtomicPtr<T>,
 }
 
-// SAFETY: the cell is an `Arc<T>` that several threads read and replace, so it may go where an `Arc`
-// may.
+// SAFETY: the cell is an `Arc<T>` that several threads read and replace, so it may go where an
+// `Arc` may.
 unsafe impl<T: Send + Sync> Send for RcuCell<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for RcuCell<T> {}
@@ -78,8 +79,8 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
         let old = self.value.swap(new, Ordering::AcqRel) as usize;
         // SAFETY: the swap made the old value unreachable for those who come later, and no other
         // thread got it from a swap; earlier readers hold a guard. The pointer came from
-        // `Arc::into_raw`, and its reference, which was the cell's, may be dropped by any thread at any
-        // time, as `T` is `Send`, `Sync` and `'static`.
+        // `Arc::into_raw`, and its reference, which was the cell's, may be dropped by any thread at
+        // any time, as `T` is `Send`, `Sync` and `'static`.
         unsafe {
             guard
                 .guard
@@ -92,8 +93,8 @@ impl<T> Drop for RcuCell<T> {
     fn drop(&mut self) {
         let value = last_of(&mut self.value).cast_const();
         if !value.is_null() {
-            // SAFETY: `&mut self` shows that nobody borrows from the cell; the reference is the cell's
-            // and was never given up.
+            // SAFETY: `&mut self` shows that nobody borrows from the cell; the reference is the
+            // cell's and was never given up.
             drop(unsafe { Arc::from_raw(value) });
         }
     }

@@ -43,8 +43,8 @@ const MIN_SLOTS: usize = 8;
 /// Slots in the first table of a bucket, at most.
 const MAX_FIRST_SLOTS: usize = 1024;
 
-/// An entry. The alignment leaves six bits for the tag, and has a small entry lie in one cache line: a lookup
-/// rarely touches an entry that is not the one, and then no more of it than it must.
+/// An entry. The alignment leaves six bits for the tag, and has a small entry lie in one cache
+/// line: a lookup rarely touches an entry that is not the one, and then no more of it than it must.
 #[repr(align(64))]
 struct Entry<K, V> {
     key: K,
@@ -119,8 +119,8 @@ where
         }
     }
 
-    /// Prepares the map, empty still, for about so many entries: a bucket has room for its share, up
-    /// to some hundreds, as soon as it has one entry. So growing up to there moves nothing.
+    /// Prepares the map, empty still, for about so many entries: a bucket has room for its share,
+    /// up to some hundreds, as soon as it has one entry. So growing up to there moves nothing.
     #[must_use]
     pub fn expecting(mut self, entries: usize) -> Self {
         let share = entries.div_ceil(self.buckets.len());
@@ -144,8 +144,8 @@ where
         Some(&unsafe { entry.deref() }.value)
     }
 
-    /// The value of the key that `is` finds to be the one: a key that hashes like `hashed`. For keys that are
-    /// costly to make just to look.
+    /// The value of the key that `is` finds to be the one: a key that hashes like `hashed`. For
+    /// keys that are costly to make just to look.
     #[inline]
     pub fn get_by<'g>(
         &'g self,
@@ -271,8 +271,9 @@ where
         Some(value)
     }
 
-    /// Has `change` look at the value of `key`, or at a new one if there is none, and says whether that is to be
-    /// in the map from then on. For values that change inside. Returns what `change` returns besides.
+    /// Has `change` look at the value of `key`, or at a new one if there is none, and says whether
+    /// that is to be in the map from then on. For values that change inside. Returns what `change`
+    /// returns besides.
     ///
     /// `change` runs under the bucket's lock, so that nobody else changes the bucket meanwhile.
     pub fn update<R>(&self, key: K, change: impl FnOnce(&V) -> (R, bool), guard: &EpochGuard) -> R
@@ -325,7 +326,8 @@ where
         self.buckets.len()
     }
 
-    /// The entries of a range of buckets, in no particular order. Buckets that do not exist have none.
+    /// The entries of a range of buckets, in no particular order. Buckets that do not exist have
+    /// none.
     ///
     /// Entries that are in the map throughout are seen exactly once; those inserted or removed
     /// meanwhile may or may not be. Long walks go range by range, with a guard for each.
@@ -366,7 +368,8 @@ where
         &self.buckets[(hash >> 32) as usize & (self.buckets.len() - 1)]
     }
 
-    /// Unlinks the entry in slot `at`, which the caller retires. `used` is the content of the bucket's lock.
+    /// Unlinks the entry in slot `at`, which the caller retires. `used` is the content of the
+    /// bucket's lock.
     fn take_out(
         &self,
         bucket: &Bucket<K, V>,

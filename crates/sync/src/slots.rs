@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - There are at least as many empty slots as the count and the reservations not yet used add up to,
-//!   so whoever has a reservation finds a slot in the end.
+//! - There are at least as many empty slots as the count and the reservations not yet used add up
+//!   to, so whoever has a reservation finds a slot in the end.
 
 use crate::backend::atomic::Ordering;
 use crate::{CountedAtomicU32, RmwClass, thread};
@@ -36,8 +36,8 @@ pub struct SlotArray {
 }
 
 impl SlotArray {
-    /// Slots that hold `values`. Their read-modify-writes count in `slot`, those of the number of free
-    /// ones in `free`.
+    /// Slots that hold `values`. Their read-modify-writes count in `slot`, those of the number of
+    /// free ones in `free`.
     #[must_use]
     pub fn new(slot: &'static RmwClass, free: &'static RmwClass, values: &[u32]) -> Self {
         let empty = values.iter().filter(|&&value| value == 0).count();

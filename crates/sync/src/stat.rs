@@ -4,7 +4,8 @@
 //! The columns are those of the kernel's `/proc/lock_stat` (Documentation/locking/lockstat.rst),
 //! with times in nanoseconds, and one difference: an acquisition "bounces" when another *thread*
 //! acquired the same lock last, so that the figure does not depend on where threads happen to run.
-//! It is what an operation costs its neighbours: a lock that only ever one thread uses never bounces.
+//! It is what an operation costs its neighbours: a lock that only ever one thread uses never
+//! bounces.
 //!
 //! Without the `lockstat` feature everything here is empty and costs nothing; [`enabled`] says
 //! which. Recording is spread over shards: it does not add contention of its own.
@@ -83,8 +84,8 @@ pub struct LockSnapshot {
     pub acquisition_bounces: u64,
     /// All acquisitions.
     pub acquisitions: u64,
-    /// The acquisitions of each lock squared, added up. `acquisitions`² / `squares` is the number of locks
-    /// that the class would have if all were used alike; see [`meetings`].
+    /// The acquisitions of each lock squared, added up. `acquisitions`² / `squares` is the number
+    /// of locks that the class would have if all were used alike; see [`meetings`].
     pub squares: u64,
     /// Acquisitions that had to wait (`count`), and how long.
     pub wait: Times,
@@ -105,12 +106,12 @@ pub struct RmwSnapshot {
     pub squares: u64,
 }
 
-/// The chance that two threads use the same lock (or atomic) of a class: 1 if there is one only, 0 if each has its own,
-/// 1 / n if all use n alike.
+/// The chance that two threads use the same lock (or atomic) of a class: 1 if there is one only, 0
+/// if each has its own, 1 / n if all use n alike.
 ///
-/// `alone` and `together` are uses and sum of their squares with one thread and with `threads`, of which
-/// each does what the one did. Of two uses one in `threads` pairs is by the same thread, which meets itself
-/// as it does alone; the rest of what is seen is meetings of different ones.
+/// `alone` and `together` are uses and sum of their squares with one thread and with `threads`, of
+/// which each does what the one did. Of two uses one in `threads` pairs is by the same thread,
+/// which meets itself as it does alone; the rest of what is seen is meetings of different ones.
 #[must_use]
 pub fn meetings(alone: (u64, u64), together: (u64, u64), threads: usize) -> f64 {
     let same = |(uses, squares): (u64, u64)| squares as f64 / (uses as f64 * uses as f64).max(1.0);

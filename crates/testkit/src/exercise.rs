@@ -1,16 +1,18 @@
-//! One file, exercised at random: reads, writes, cuts, reservations and changes of whole ranges, of any size at any place,
-//! each read compared with what was written.
+//! One file, exercised at random: reads, writes, cuts, reservations and changes of whole ranges, of
+//! any size at any place, each read compared with what was written.
 //!
-//! The plan of such a test is that of the `fsx` program (Apple and others, 1991): most bugs of a data path need no
-//! more than a few operations that overlap in one small file. What a byte must be is known at any
-//! time, and when it differs the last operations and the one that wrote the byte are printed.
+//! The plan of such a test is that of the `fsx` program (Apple and others, 1991): most bugs of a
+//! data path need no more than a few operations that overlap in one small file. What a byte must be
+//! is known at any time, and when it differs the last operations and the one that wrote the byte
+//! are printed.
 
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-/// The file under test. Operations that have nothing to do, in the way the subject is used, do nothing.
+/// The file under test. Operations that have nothing to do, in the way the subject is used, do
+/// nothing.
 pub trait Subject {
     /// Reads from `offset`; fewer bytes at the end of the file only.
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
@@ -20,7 +22,8 @@ pub trait Subject {
     fn set_len(&mut self, size: u64) -> io::Result<()>;
     /// Reserves space, beyond the end of the file without moving it when `keep_size` is set.
     fn allocate(&mut self, offset: u64, len: u64, keep_size: bool) -> io::Result<()>;
-    /// Changes a range without writing to it; whether it did. Does nothing unless the subject has such changes.
+    /// Changes a range without writing to it; whether it did. Does nothing unless the subject has
+    /// such changes.
     fn change_range(&mut self, offset: u64, len: u64, how: RangeChange) -> io::Result<bool> {
         let _ = (offset, len, how);
         Ok(false)
@@ -70,7 +73,8 @@ pub struct Exercise {
     pub most_at_once: u64,
     /// Offsets and lengths of reads and writes are multiples of this, as direct I/O wants them.
     pub aligned_to: u64,
-    /// Offsets and lengths of ranges taken out and put in are multiples of this: the size of a block, or of a cluster.
+    /// Offsets and lengths of ranges taken out and put in are multiples of this: the size of a
+    /// block, or of a cluster.
     pub moved_by: u64,
 }
 

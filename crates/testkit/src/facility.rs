@@ -22,7 +22,8 @@ pub enum Facility {
     TmpfsXattrs,
     /// `/dev/fuse` can be opened, and root may mount with it.
     Fuse,
-    /// The kernel can hand requests of FUSE on through io_uring (Linux 6.14 and later), and root may have it do so.
+    /// The kernel can hand requests of FUSE on through io_uring (Linux 6.14 and later), and root
+    /// may have it do so.
     FuseRings,
 }
 

@@ -1,5 +1,5 @@
-//! Bytes that say at the end of a device, as the formats have them, what it is a part of. What they say is for `wipefs` to
-//! confirm: its formats, not ours, are the oracle.
+//! Bytes that say at the end of a device, as the formats have them, what it is a part of. What they
+//! say is for `wipefs` to confirm: its formats, not ours, are the oracle.
 
 /// What a kind of device has where.
 #[derive(Debug, Clone)]
@@ -81,7 +81,8 @@ fn zfs_label(len: u64) -> Vec<u8> {
     bytes
 }
 
-/// The anchor of the common format of controllers, which names the sector of the first header: its own.
+/// The anchor of the common format of controllers, which names the sector of the first header: its
+/// own.
 fn ddf(sector: u64) -> Vec<u8> {
     let mut bytes = vec![0; 512];
     bytes[..4].copy_from_slice(&[0xde, 0x11, 0xde, 0x11]);

@@ -23,8 +23,9 @@
 //! # Invariants
 //!
 //! Of the workspace this crate depends on `extant-blockdev` alone, whose device trait is no opinion
-//! about ext4: an oracle must not share the engine's bugs, and the tests of every crate may use it. It is used by tests and benchmarks only, so it
-//! may panic: a panic here is a failed test with an explanation.
+//! about ext4: an oracle must not share the engine's bugs, and the tests of every crate may use it.
+//! It is used by tests and benchmarks only, so it may panic: a panic here is a failed test with an
+//! explanation.
 #![deny(unsafe_code)]
 
 pub mod crash;

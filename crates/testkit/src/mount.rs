@@ -147,8 +147,8 @@ impl KernelMount {
         self.unmount();
     }
 
-    /// Stops the file system at once and leaves it mounted, so that files that are open can be closed
-    /// without effect.
+    /// Stops the file system at once and leaves it mounted, so that files that are open can be
+    /// closed without effect.
     ///
     /// # Panics
     ///

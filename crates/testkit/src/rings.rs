@@ -6,8 +6,8 @@ use std::io;
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The kernel offers it as long as this is there, in whatever process. A user that found it not offered puts that back,
-/// unless others want it still.
+/// The kernel offers it as long as this is there, in whatever process. A user that found it not
+/// offered puts that back, unless others want it still.
 #[derive(Debug)]
 pub struct Enabled {
     lock: File,

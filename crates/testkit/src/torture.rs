@@ -296,7 +296,8 @@ impl TortureSpec {
         let node = plan.node_mut(path);
         node.xattr(format!("user.{}", "n".repeat(200)), "long name");
         node.xattr("user.größe".as_bytes(), "UTF-8");
-        // As many values as fit, in no order; then one that overflows the inode; then a whole block.
+        // As many values as fit, in no order; then one that overflows the inode; then a whole
+        // block.
         let path = file(plan, "several");
         for n in [5, 3, 9, 1, 7, 12, 2] {
             plan.node_mut(&path)

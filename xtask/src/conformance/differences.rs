@@ -1,5 +1,5 @@
-//! What is known to differ from the kernel's ext4, and why. A difference that is not here fails the run, and so does
-//! one that is here and is not found any more.
+//! What is known to differ from the kernel's ext4, and why. A difference that is not here fails the
+//! run, and so does one that is here and is not found any more.
 
 /// A test of pjdfstest that the kernel's ext4 passes and a mount does not.
 pub(super) struct Difference {

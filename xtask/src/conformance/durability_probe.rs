@@ -1,7 +1,8 @@
 //! What was synced, and whether it is there.
 //!
-//! A thread works beside a suite until the daemon is killed, and writes down what a crash may no longer take away. Each
-//! file's content follows from its number, so that the beginning of a file tells whose it is.
+//! A thread works beside a suite until the daemon is killed, and writes down what a crash may no
+//! longer take away. Each file's content follows from its number, so that the beginning of a file
+//! tells whose it is.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -42,7 +43,8 @@ pub(super) struct DurabilityProbe {
 /// How long it waits where others made the mount read-only.
 const WHILE_READ_ONLY: Duration = Duration::from_millis(5);
 
-/// Begins to work in a new directory of the mount, which others may make read-only for a while if `remounts` says so.
+/// Begins to work in a new directory of the mount, which others may make read-only for a while if
+/// `remounts` says so.
 pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<DurabilityProbe> {
     let dir = point.join(DIR);
     fs::create_dir(&dir)?;
@@ -55,7 +57,8 @@ pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<Durab
         for step in 0.. {
             if let Err(e) = work(&dir, &mut synced, seed, step) {
                 if remounts && e.kind() == io::ErrorKind::ReadOnlyFilesystem {
-                    // Nothing of the step was done: nobody can do that while a file is open for writing.
+                    // Nothing of the step was done: nobody can do that while a file is open for
+                    // writing.
                     std::thread::sleep(WHILE_READ_ONLY);
                     continue;
                 }
@@ -198,7 +201,8 @@ impl Synced {
     fn check_content(&self, path: &Path) -> Result<(), String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let kept = self.kept.iter().find(|kept| kept.name == name);
-        // Names that nobody remembers have their number, unless they were moved: then any content of a file will do.
+        // Names that nobody remembers have their number, unless they were moved: then any content
+        // of a file will do.
         let numbered = || match name.split_once('-') {
             Some(("file" | "loose", number)) => number.parse().ok(),
             _ => None,

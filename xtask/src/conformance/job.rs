@@ -17,7 +17,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Starts a script; what it prints goes to `output` in the log. It is told by its environment what to do and where.
+    /// Starts a script; what it prints goes to `output` in the log. It is told by its environment
+    /// what to do and where.
     pub(super) fn start(
         setting: &Setting,
         script: &str,

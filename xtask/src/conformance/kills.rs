@@ -1,4 +1,5 @@
-//! `kill -9` in the middle of suites: the next mount recovers, `e2fsck` finds nothing, and what was synced is there.
+//! `kill -9` in the middle of suites: the next mount recovers, `e2fsck` finds nothing, and what was
+//! synced is there.
 
 use super::fixture::Fixture;
 use super::job::Job;

@@ -1,5 +1,5 @@
-//! The mount against the world: test suites and workloads of others on `extant mount`, and the same daemon killed in the
-//! middle of them.
+//! The mount against the world: test suites and workloads of others on `extant mount`, and the same
+//! daemon killed in the middle of them.
 //!
 //! | file | owns |
 //! |---|---|

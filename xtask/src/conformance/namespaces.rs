@@ -1,4 +1,5 @@
-//! Namespaces of its own, with which all mounts and processes end: the run may panic, be interrupted or be killed.
+//! Namespaces of its own, with which all mounts and processes end: the run may panic, be
+//! interrupted or be killed.
 
 use super::{clear, succeed, system};
 use std::fs;
@@ -33,8 +34,8 @@ pub(super) fn require_facilities() -> Result<(), String> {
         .map_err(|e| format!("needs mount and process namespaces: {e}"))
 }
 
-/// Runs this program with the same arguments in namespaces of its own. When either of the two dies, so does everything
-/// that was started, and what it mounted goes.
+/// Runs this program with the same arguments in namespaces of its own. When either of the two dies,
+/// so does everything that was started, and what it mounted goes.
 pub(super) fn again_inside(args: &[String]) -> Result<bool, String> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let status = Command::new("setpriv")
@@ -49,8 +50,8 @@ pub(super) fn again_inside(args: &[String]) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// Where everything is mounted: the path is short, as those of sockets must be, and what is there otherwise is hidden in
-/// these namespaces only.
+/// Where everything is mounted: the path is short, as those of sockets must be, and what is there
+/// otherwise is hidden in these namespaces only.
 pub(super) fn point() -> PathBuf {
     Path::new(HIDDEN).join("point")
 }

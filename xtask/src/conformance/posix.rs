@@ -11,7 +11,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The same configuration for both sides. The exit code says whether tests failed; that is looked at here, one by one.
+/// Configures both sides alike. The exit code says whether tests failed; that is looked
+/// at here, one by one.
 const SCRIPT: &str = r#"
 cat > "$LOG/pjdfstest.toml" <<END
 [features]

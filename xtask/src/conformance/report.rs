@@ -89,7 +89,8 @@ impl Report {
         self.parts.push((part, text));
     }
 
-    /// Writes what was run since the last time into the document, if asked to: a run that is stopped keeps what it has done.
+    /// Writes what was run since the last time into the document, if asked to: a run that is
+    /// stopped keeps what it has done.
     pub(super) fn record(&mut self, setting: &Setting) -> Result<(), String> {
         if !setting.options.record {
             return Ok(());
@@ -149,7 +150,8 @@ fn rows(old: &str, new: &[(String, String)]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The commit of the workspace, where Git knows it, and whether anything but documents differs from it.
+/// The commit of the workspace, where Git knows it, and whether anything but documents differs from
+/// it.
 fn build(setting: &Setting) -> String {
     let git = |args: &[&str]| succeed(Command::new("git").current_dir(&setting.root).args(args));
     let named = git(&["rev-parse", "--short=7", "HEAD"]);

@@ -28,7 +28,8 @@ impl Drop for Offered {
     }
 }
 
-/// An error if the mount at `point` has had no request through a ring: it would do without, and say nothing.
+/// An error if the mount at `point` has had no request through a ring: it would do without, and say
+/// nothing.
 pub(super) fn require(extant: &Path, point: &Path) -> Result<(), String> {
     let told = succeed(Command::new(extant).arg("stats").arg(point))?;
     match counted(&told) {

@@ -1,8 +1,9 @@
 //! The table of suites, each a script.
 //!
-//! A script finds the mount in `$DIR`, the workspace in `$ROOT`, programs from crates.io in `$BIN` and room for what it
-//! prints in `$LOG`; how much to do is in `$SEED` and the numbers of [`Amount`](super::options::Amount). It exits with 0 if all
-//! went well, and has written into `$LOG/did` what it did.
+//! A script finds the mount in `$DIR`, the workspace in `$ROOT`, programs from crates.io in `$BIN`
+//! and room for what it prints in `$LOG`; how much to do is in `$SEED` and the numbers of
+//! [`Amount`](super::options::Amount). It exits with 0 if all went well, and has written into
+//! `$LOG/did` what it did.
 
 use super::Setting;
 use super::fixture::Fixture;
@@ -16,9 +17,10 @@ pub(super) struct Suite {
     /// Options of the mount.
     pub(super) options: &'static str,
     pub(super) script: &'static str,
-    /// What must hold when the daemon was killed and the file system recovered; `$LOG` is that of the killed run.
+    /// What must hold when the daemon was killed and the file system recovered; `$LOG` is that of
+    /// the killed run.
     pub(super) recovered: &'static str,
-    /// The same writes into `$LOG/rows` how many committed rows it looked for.
+    /// Whether the suite writes into `$LOG/rows` how many committed rows it looked for.
     pub(super) counts_rows: bool,
 }
 
@@ -37,9 +39,10 @@ impl Suite {
 /// No suite takes longer.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 
-/// fsx, with these weights of operations. No length is 0, for which `fallocate` is an error on every file system, and an error
-/// of `fallocate` the end of fsx. It runs again, with the next seed, after so many operations: what it maps to read it never unmaps, and a process
-/// has room for 65,530 mappings, each of which makes the next truncation slower.
+/// fsx, with these weights of operations. No length is 0, for which `fallocate` is an error on
+/// every file system, and an error of `fallocate` the end of fsx. It runs again, with the next
+/// seed, after so many operations: what it maps to read it never unmaps, and a process has room for
+/// 65,530 mappings, each of which makes the next truncation slower.
 macro_rules! fsx {
     ($weights:literal, $run:literal) => {
         concat!(
@@ -95,8 +98,8 @@ dbench -D "$DIR" -t "$DBENCH_SECS" 16
 echo "16 clients for $DBENCH_SECS s" > "$LOG/did"
 "#;
 
-/// Each stressor of the class for its share of the time, two processes each. What a stressor skips says so in what it prints;
-/// `binderfs` makes a file system of its own.
+/// Each stressor of the class for its share of the time, two processes each. What a stressor skips
+/// says so in what it prints; `binderfs` makes a file system of its own.
 const STRESS_NG: &str = r#"
 names=$(stress-ng --class 'filesystem?' 2>&1 | sed -n "s/^class 'filesystem' stressors: //p" | sed 's/binderfs //')
 count=$(echo "$names" | wc -w)

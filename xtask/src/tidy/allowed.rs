@@ -100,8 +100,8 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 /// Files outside those that use a plain lock or a plain shared read-modify-write.
 pub(super) const LOCKS: &[(&str, &str)] = &[];
 
-/// Who may start another program: of what users run, only a mount, which starts itself again in the background,
-/// and without privileges needs the system's helper to mount and unmount.
+/// Who may start another program: of what users run, only a mount, which starts itself again in the
+/// background, and without privileges needs the system's helper to mount and unmount.
 pub(super) const MAY_RUN_PROGRAMS: &[&str] = &[
     "crates/testkit/",
     "crates/bench/",
@@ -219,7 +219,8 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
 /// The longest a Rust file may be, in lines.
 pub(super) const LONGEST_FILE: usize = 800;
 
-/// The rooms of the engine, from the lowest to the highest. A room names and calls what is below it.
+/// The rooms of the engine, from the lowest to the highest. A room names and calls what is below
+/// it.
 pub(super) const ROOMS: &[&str] = &[
     "meta",
     "volume",

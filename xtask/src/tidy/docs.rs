@@ -65,7 +65,8 @@ pub(super) fn missing(text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<(usize, 
     found
 }
 
-/// Lines of prose that are wider than a page. Tables, code and what programs write have their own width.
+/// Lines of prose that are wider than a page. Tables, code and what programs write have their own
+/// width.
 fn wide(text: &str) -> Vec<(usize, String)> {
     let (mut is_code, mut is_generated) = (false, false);
     let mut found = Vec::new();

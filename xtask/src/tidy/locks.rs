@@ -20,7 +20,8 @@ const LONGEST: usize = 8;
 pub(super) fn classes(name: &str, text: &str) -> Vec<(String, String)> {
     let source = Source::new(name, text);
     let mut found = Vec::new();
-    // Literals are blanked in the code: its lines tell where a declaration is, those of the text what it says.
+    // Literals are blanked in the code: its lines tell where a declaration is, those of the text
+    // what it says.
     for (line, code) in source.lines() {
         if source.is_test(line) || !code.contains(": LockClass =") {
             continue;

@@ -1,12 +1,13 @@
 //! The house rules that a compiler does not know.
 //!
 //! Rules about code look at [`source::Source`], where comments and string contents are blanked, so
-//! that a sentence about a mutex is no mutex. They are lexical: what they cannot decide is listed in
-//! [`allowed`] with its reason.
+//! that a sentence about a mutex is no mutex. They are lexical: what they cannot decide is listed
+//! in [`allowed`] with its reason.
 
 mod allowed;
 mod crates;
 mod docs;
+mod language;
 mod locks;
 mod rooms;
 mod rules;

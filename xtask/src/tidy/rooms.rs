@@ -1,8 +1,8 @@
 //! The order of rooms inside the engine: what a room names, and what it calls, lies below it.
 //!
-//! Imports show half of that. The other half are methods of `Fs`, which any room may define: a method
-//! belongs to the room that defines it, so a call to it from a room below is a step up like an
-//! import. Both are looked for in what is no test; receivers are recognised by their name (`fs`,
+//! Imports show half of that. The other half are methods of `Fs`, which any room may define: a
+//! method belongs to the room that defines it, so a call to it from a room below is a step up like
+//! an import. Both are looked for in what is no test; receivers are recognised by their name (`fs`,
 //! `.fs`, `fs()`, and `self` inside `impl Fs`).
 
 use super::source::Source;

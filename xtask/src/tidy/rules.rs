@@ -1,6 +1,7 @@
 //! The rules about one Rust file.
 
 use super::allowed;
+use super::language;
 use super::source::{Source, has_word};
 
 /// Takes a line (0 for the whole file) and what is wrong.
@@ -17,6 +18,8 @@ pub(super) const ALL: &[fn(&Source<'_>, Note<'_>)] = &[
     shared_rmw,
     programs,
     engine_rooms,
+    language::summaries,
+    language::width,
 ];
 
 fn length(source: &Source<'_>, note: Note<'_>) {

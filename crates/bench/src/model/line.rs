@@ -8,13 +8,16 @@ use std::{hint, thread};
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Exchanges in one round. A round takes well under a millisecond, so that most are not interrupted.
+/// Exchanges in one round. A round takes well under a millisecond, so that most are not
+/// interrupted.
 const EXCHANGES: u64 = 2000;
 const ROUNDS: usize = 300;
 
-/// Nanoseconds for one line to come over: the median of many rounds in which two threads answer each other.
+/// Nanoseconds for one line to come over: the median of many rounds in which two threads answer
+/// each other.
 ///
-/// Rounds in which the threads share a processor, or lose it, are slower by far and do not move a median.
+/// Rounds in which the threads share a processor, or lose it, are slower by far and do not move a
+/// median.
 pub(crate) fn transfer_ns() -> f64 {
     let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let total = EXCHANGES * ROUNDS as u64;

@@ -1,14 +1,15 @@
 //! `model`: throughput on more cores than there are, by simulation from what is measured here.
 //!
-//! For each subject, in the improved and the unimproved form of the engine: one worker tells how long an operation
-//! takes and how long it holds which class of locks; two workers tell how likely two use the same lock or atomic
-//! ([`stat::meetings`]), but for block groups, of which files that grow take one each and there are only so many; and
-//! two processors tell what it costs to get a cache line that another core has changed. From these the simulation draws
-//! the curve. More threads than cores would tell nothing: they share what each CPU has one of.
+//! For each subject, in the improved and the unimproved form of the engine: one worker tells how
+//! long an operation takes and how long it holds which class of locks; two workers tell how likely
+//! two use the same lock or atomic ([`stat::meetings`]), but for block groups, of which files that
+//! grow take one each and there are only so many; and two processors tell what it costs to get a
+//! cache line that another core has changed. From these the simulation draws the curve. More
+//! threads than cores would tell nothing: they share what each CPU has one of.
 //!
-//! A prediction counts if the same simulation reproduces the rates measured with one and two workers, and the published
-//! collapse of an allocator with one lock for all. It knows nothing of memory bandwidth, of the thread that commits and has
-//! a core of its own there, or of the device.
+//! A prediction counts if the same simulation reproduces the rates measured with one and two
+//! workers, and the published collapse of an allocator with one lock for all. It knows nothing of
+//! memory bandwidth, of the thread that commits and has a core of its own there, or of the device.
 
 mod line;
 mod published;
@@ -55,7 +56,8 @@ const GOOD_PUBLISHED: f64 = 1.5;
 /// Bytes of one operation of what is measured in bytes.
 const BYTES: f64 = 4096.0;
 
-/// How a class was used by so many workers: uses, the sum of their squares, and time held, for all operations.
+/// How a class was used by so many workers: uses, the sum of their squares, and time held, for all
+/// operations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     uses: u64,
@@ -231,7 +233,8 @@ fn classes(snapshot: &Snapshot) -> BTreeMap<String, Used> {
     classes
 }
 
-/// One operation: times as one worker had them, meetings as two workers had them, in a file system of so many groups.
+/// One operation: times as one worker had them, meetings as two workers had them, in a file system
+/// of so many groups.
 fn operation(alone: &Seen, together: &Seen, line_ns: f64, groups: u64) -> Operation {
     let mut shared = Vec::new();
     for (name, used) in &together.classes {

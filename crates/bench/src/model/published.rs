@@ -2,8 +2,9 @@
 
 use super::simulate::{self, Operation, Shared};
 
-/// `fallocate2` of Linux before its allocator lost the global lock: operations per second of each of so many
-/// containers (cover letter of the series "ext4: better scalability for ext4 block allocation", 2025).
+/// `fallocate2` of Linux before its allocator lost the global lock: operations per second of each
+/// of so many containers (cover letter of the series "ext4: better scalability for ext4 block
+/// allocation", 2025).
 pub(crate) const UNIMPROVED: [(u32, f64); 7] = [
     (1, 295_287.0),
     (2, 70_665.0),
@@ -34,7 +35,8 @@ impl Fit {
 
 /// Finds how long the lock is held and how much moves with it, given what one container alone does.
 ///
-/// The machine is not here, so only the sum of what moves is known: lines are counted at `LINE_NS` each.
+/// The machine is not here, so only the sum of what moves is known: lines are counted at `LINE_NS`
+/// each.
 pub(crate) fn fit() -> Fit {
     const LINE_NS: f64 = 100.0;
     let alone = 1e9 / UNIMPROVED[0].1;

@@ -1,19 +1,20 @@
-//! Throughput on cores that are not here: a discrete-event simulation of workers that think, take locks and
-//! change cache lines others have changed.
+//! Throughput on cores that are not here: a discrete-event simulation of workers that think, take
+//! locks and change cache lines others have changed.
 //!
-//! Each worker has a core of its own and repeats one operation: some time for itself, then its visits to
-//! places of which there are few. A place serves one worker at a time, in the order in which they came. A visitor that
-//! finds there what another core has left first waits for the cache lines to come over: one of the lock, and so many that the
-//! lock guards. That makes a lock slower the moment a second core uses it, which is what the published figures of
-//! lists and global locks show. Nothing else of a machine is here: no memory bandwidth, no clock that falls when all
-//! cores are busy, no preemption.
+//! Each worker has a core of its own and repeats one operation: some time for itself, then its
+//! visits to places of which there are few. A place serves one worker at a time, in the order in
+//! which they came. A visitor that finds there what another core has left first waits for the cache
+//! lines to come over: one of the lock, and so many that the lock guards. That makes a lock slower
+//! the moment a second core uses it, which is what the published figures of lists and global locks
+//! show. Nothing else of a machine is here: no memory bandwidth, no clock that falls when all cores
+//! are busy, no preemption.
 
 /// A class of places that workers share: a lock, or a counter that is changed in one instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shared {
     pub(crate) name: String,
-    /// How many of them there are, if all are used alike: two workers meet in one of so many visits. A worker picks any, each
-    /// time anew.
+    /// How many of them there are, if all are used alike: two workers meet in one of so many
+    /// visits. A worker picks any, each time anew.
     pub(crate) places: f64,
     /// Visits of one operation; what is left of a whole number is the chance of one more.
     pub(crate) visits: f64,
@@ -41,8 +42,8 @@ impl Operation {
     }
 }
 
-/// One place: which worker changed it last, and until when it is taken. Those who wait are served in the order of arrival, so
-/// all they leave behind is that time.
+/// One place: which worker changed it last, and until when it is taken. Those who wait are served
+/// in the order of arrival, so all they leave behind is that time.
 #[derive(Clone, Copy)]
 struct Place {
     last: u32,
@@ -57,8 +58,8 @@ const NOBODY: u32 = u32::MAX;
 
 /// Operations per second of so many workers, all together, each on a core of its own.
 ///
-/// `line_ns` is what it takes to get a cache line that another core has changed. The result repeats: chance comes
-/// from a fixed seed.
+/// `line_ns` is what it takes to get a cache line that another core has changed. The result
+/// repeats: chance comes from a fixed seed.
 pub(crate) fn rate(operation: &Operation, workers: u32, line_ns: f64) -> f64 {
     let mut chance = Chance(0x5eed_0000 + u64::from(workers));
     let mut places: Vec<Vec<Place>> = operation

@@ -81,7 +81,8 @@ impl Results {
     /// The machine and the build that all rows are of.
     ///
     /// # Errors
-    /// Rows of several machines, builds or forms, of a build that no commit has, or none, with what to do.
+    /// Rows of several machines, builds or forms, of a build that no commit has, or none, with what
+    /// to do.
     pub(super) fn origin(&self) -> Result<&Origin, String> {
         const AGAIN: &str = "measure all parts again with `extant-bench report`";
         let distinct = |of: fn(&Origin) -> &str| {

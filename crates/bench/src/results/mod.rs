@@ -1,8 +1,9 @@
 //! `report`: all workloads in one go, with their peers, as tables and pictures.
 //!
-//! What is measured goes into a file of results, part by part, so that a report that was stopped can go on, or one part be
-//! measured anew; tables and pictures are made from that file alone. A report is of one machine and of one build that a
-//! commit has: anything else is refused, or a draft.
+//! What is measured goes into a file of results, part by part, so that a report that was stopped
+//! can go on, or one part be measured anew; tables and pictures are made from that file alone. A
+//! report is of one machine and of one build that a commit has: anything else is refused, or a
+//! draft.
 //!
 //! | file | is |
 //! |---|---|
@@ -27,7 +28,8 @@ use std::path::Path;
 /// Measures all parts, or those named, and writes the report.
 ///
 /// # Errors
-/// Results that make no report; parts that could not be measured, after all others were; a file that cannot be written.
+/// Results that make no report; parts that could not be measured, after all others were; a file
+/// that cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let parts = chosen(config)?;
     fs::create_dir_all(&config.out).map_err(|e| format!("{}: {e}", config.out.display()))?;
@@ -58,7 +60,8 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     Err(format!("not measured: {}", failed.join("; ")))
 }
 
-/// Before anything is measured: refuses what would make no report, and takes away what all parts are going to replace.
+/// Before anything is measured: refuses what would make no report, and takes away what all parts
+/// are going to replace.
 fn make_room(config: &Config, kept: &Path, origin: &Origin) -> Result<(), String> {
     if !config.draft && !origin.is_clean() {
         return Err(format!(

@@ -17,8 +17,8 @@ const FIGURES: &[(&str, usize)] = &[
     ("orphans noted per operation", 2),
 ];
 
-/// What the front page shows: what it is called there, the part, the variant, the workers (0: however many), and how
-/// Extant takes part.
+/// What the front page shows: what it is called there, the part, the variant, the workers (0:
+/// however many), and how Extant takes part.
 const CHOSEN: &[(&str, &str, &str, u32, &str)] = &[
     (
         "make an image from a directory",
@@ -72,8 +72,8 @@ const CHOSEN: &[(&str, &str, &str, u32, &str)] = &[
     ("mounted: read a large file", "stream", "read", 1, "mount"),
 ];
 
-/// Puts `text` between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file. A file that is not there
-/// is made.
+/// Puts `text` between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file. A file
+/// that is not there is made.
 ///
 /// # Errors
 /// A file that cannot be read or written, or that has no such marks.
@@ -234,7 +234,8 @@ fn usual(entries: &[Entry]) -> Usual {
     all.filter(|(_, clauses)| !clauses.is_empty()).collect()
 }
 
-/// What a part says of its sides beyond what is usual: all that is to say where something usual is missing.
+/// What a part says of its sides beyond what is usual: all that is to say where something usual is
+/// missing.
 fn circumstances(rows: &[&Entry], usual: &Usual) -> String {
     let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
@@ -262,7 +263,8 @@ fn circumstances(rows: &[&Entry], usual: &Usual) -> String {
     text
 }
 
-/// One table: a row for each variant and number of workers, columns for sides and what explains them.
+/// One table: a row for each variant and number of workers, columns for sides and what explains
+/// them.
 fn table(rows: &[&Entry]) -> String {
     let mut sides: Vec<String> = Vec::new();
     let mut cases: Vec<(&str, u32)> = Vec::new();

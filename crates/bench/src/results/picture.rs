@@ -1,5 +1,6 @@
-//! Pictures of results: curves over the number of workers where several were measured, or over the size where variants
-//! are sizes, and in one more how many times the rate of the kernel the engine reaches in each case.
+//! Pictures of results: curves over the number of workers where several were measured, or over the
+//! size where variants are sizes, and in one more how many times the rate of the kernel the engine
+//! reaches in each case.
 
 use super::entry::{Entry, Results};
 use plotters::prelude::*;
@@ -13,7 +14,8 @@ type Drawn = Result<(), Box<dyn Error>>;
 const SIZE: (u32, u32) = (720, 400);
 const FONT: &str = "sans-serif";
 
-/// Draws the pictures of `results` into a folder, and removes others that are there. Returns where they are.
+/// Draws the pictures of `results` into a folder, and removes others that are there. Returns where
+/// they are.
 ///
 /// # Errors
 /// A picture that cannot be written or removed, by its path.
@@ -49,8 +51,8 @@ pub(super) fn draw(results: &Results, folder: &Path) -> Result<Vec<PathBuf>, Str
     Ok(drawn)
 }
 
-/// Rows that make a picture, by its name: those of one part and variant, or of all variants that are sizes. Two bars, or
-/// lines of two points, say no more than the table does and make none.
+/// Rows that make a picture, by its name: those of one part and variant, or of all variants that
+/// are sizes. Two bars, or lines of two points, say no more than the table does and make none.
 fn together(results: &Results) -> BTreeMap<String, Vec<&Entry>> {
     let mut pictures: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
     for entry in &results.entries {

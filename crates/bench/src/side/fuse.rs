@@ -1,4 +1,5 @@
-//! The engine behind a mount of its own, in this process: what `extant mount` does, without the sandbox.
+//! The engine behind a mount of its own, in this process: what `extant mount` does, without the
+//! sandbox.
 
 use super::MountChoice;
 use super::engine::Engine;

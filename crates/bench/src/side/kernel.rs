@@ -1,4 +1,5 @@
-//! What is mounted and reached by system calls: the kernel's ext4 on a loop device, `fuse2fs`, and the engine through FUSE.
+//! What is mounted and reached by system calls: the kernel's ext4 on a loop device, `fuse2fs`, and
+//! the engine through FUSE.
 
 use super::fuse::FuseMount;
 use super::fuse2fs::Fuse2fs;

@@ -1,6 +1,7 @@
-//! `age`: files of all sizes are written, several at a time, made longer and removed, round after round,
-//! in a file system that stays 70% or 95% full. The result is in how many pieces the files are in the end;
-//! all sides follow the same trace. After each round the image is unmounted and checked.
+//! `age`: files of all sizes are written, several at a time, made longer and removed, round after
+//! round, in a file system that stays 70% or 95% full. The result is in how many pieces the files
+//! are in the end; all sides follow the same trace. After each round the image is unmounted and
+//! checked.
 
 use super::pattern;
 use crate::args::Config;

@@ -1,5 +1,5 @@
-//! `append64`: many workers let files of their own grow by 4 KiB at a time with `fallocate`, all at once.
-//! The result that counts is in how many pieces the files are.
+//! `append64`: many workers let files of their own grow by 4 KiB at a time with `fallocate`, all at
+//! once. The result that counts is in how many pieces the files are.
 
 use crate::args::Config;
 use crate::crew::{self, share};

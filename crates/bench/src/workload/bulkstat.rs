@@ -8,8 +8,8 @@
 //! | `warm` | through its cache, where all inodes are already | the same once more |
 //! | `tables` | straight from the inode tables, just mounted | as `cold`: there is no such way |
 //!
-//! With `--locks` it is an error if workers that find all inodes in memory share anything but, once for some hundred
-//! inodes, the counter of parts.
+//! With `--locks` it is an error if workers that find all inodes in memory share anything but, once
+//! for some hundred inodes, the counter of parts.
 
 use crate::args::{Config, KernelForm, Side};
 use crate::crew;
@@ -26,11 +26,12 @@ use std::path::{Path, PathBuf};
 const IN_DIR: u64 = 1000;
 /// Bytes that caches account for an inode.
 const INODE_BYTES: u64 = 512;
-/// Times the room for all inodes that is given where none is to go: each CPU has an equal share of it, however
-/// few inodes its threads meet.
+/// Times the room for all inodes that is given where none is to go: each CPU has an equal share of
+/// it, however few inodes its threads meet.
 const AMPLE: usize = 8;
 
-/// Looks at inodes that `warm` times, at least: once over half a million is done before a clock says much.
+/// Looks at inodes that `warm` times, at least: once over half a million is done before a clock
+/// says much.
 const LOOKS: u64 = 5_000_000;
 
 /// What workers share that look at inodes in memory: the taking of the next part of the tables.

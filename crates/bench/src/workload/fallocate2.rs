@@ -1,5 +1,5 @@
-//! `fallocate2`: each worker has an unlinked file of its own, reserves the next 8 KiB of it until it has
-//! 1 MiB, cuts it to nothing, and begins again. Allocation alone, without data.
+//! `fallocate2`: each worker has an unlinked file of its own, reserves the next 8 KiB of it until
+//! it has 1 MiB, cuts it to nothing, and begins again. Allocation alone, without data.
 
 use crate::args::{Config, Side};
 use crate::crew::{self, share};
@@ -16,8 +16,8 @@ const STEP: u64 = 8 << 10;
 /// Bytes at which a file is cut.
 const MOST: u64 = 1 << 20;
 
-/// What a call uses that each file, thread or CPU has its own of. Two files grow in different groups, which at times
-/// get another place among all.
+/// What a call uses that each file, thread or CPU has its own of. Two files grow in different
+/// groups, which at times get another place among all.
 const OWN: &[&str] = &[
     "group",
     "preallocations",

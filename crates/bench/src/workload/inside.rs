@@ -1,5 +1,5 @@
-//! What workloads inside an image have in common: a fresh image for each repetition, mounted by the side
-//! that is measured, looked at by others afterwards.
+//! What workloads inside an image have in common: a fresh image for each repetition, mounted by the
+//! side that is measured, looked at by others afterwards.
 
 use super::Case;
 use crate::args::{Config, Side};
@@ -18,8 +18,8 @@ pub(crate) trait Inside {
     fn work<M: Mounted>(&self, mounted: &M, case: &Case, meter: &Meter)
     -> Result<Measured, String>;
 
-    /// Looks at the result after the unmount; `e2fsck -fn` has found nothing. What it learns besides
-    /// goes with the result.
+    /// Looks at the result after the unmount; `e2fsck -fn` has found nothing. What it learns
+    /// besides goes with the result.
     fn check(&self, image: &Path, case: &Case) -> Result<Figures, String>;
 
     /// Bytes that the engine's caches may use, if not as many as usual.

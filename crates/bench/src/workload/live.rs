@@ -1,12 +1,13 @@
-//! `live`: blocks of a file are reserved here and there among those that are kept ready for it, while as many
-//! preallocations stay alive as were asked for. What counts is the rate of calls when so many are alive, and that it
-//! does not fall as they get more.
+//! `live`: blocks of a file are reserved here and there among those that are kept ready for it,
+//! while as many preallocations stay alive as were asked for. What counts is the rate of calls when
+//! so many are alive, and that it does not fall as they get more.
 //!
-//! The file is reserved with a gap of three blocks behind each block, and each gap is a preallocation. Four calls use one up
-//! and bring another: one goes on behind the last gap, one splits a gap of three, and two take what is left of
-//! gaps that were split. So three calls of four ask for what waits among all others: for what waits longest, so that they go
-//! on through the file as `sparse` does (`1e3` to `1e6`), or anywhere (`random-1e3` to `random-1e6`), where each also changes another
-//! leaf of the map.
+//! The file is reserved with a gap of three blocks behind each block, and each gap is a
+//! preallocation. Four calls use one up and bring another: one goes on behind the last gap, one
+//! splits a gap of three, and two take what is left of gaps that were split. So three calls of four
+//! ask for what waits among all others: for what waits longest, so that they go on through the file
+//! as `sparse` does (`1e3` to `1e6`), or anywhere (`random-1e3` to `random-1e6`), where each also
+//! changes another leaf of the map.
 
 use crate::args::{Config, Side};
 use crate::crew;
@@ -114,8 +115,8 @@ impl Gaps {
         first + 1
     }
 
-    /// Blocks to ask for until so many preallocations are alive, half of them whole gaps: each gap that is split is so
-    /// at once, where a list has it in front.
+    /// Blocks to ask for until so many preallocations are alive, half of them whole gaps: each gap
+    /// that is split is so at once, where a list has it in front.
     fn first(&mut self, alive: u64) -> Vec<u64> {
         let mut blocks = Vec::new();
         for gap in 0..alive * 3 / 4 {

@@ -16,7 +16,8 @@ use std::path::Path;
 /// Locks and atomics of which each file or CPU has its own when names are looked up that are known.
 const OWN: &[&str] = &[];
 
-/// Looks at files that `stat` times, at least: with fewer the engine would be done before a clock says much.
+/// Looks at files that `stat` times, at least: with fewer the engine would be done before a clock
+/// says much.
 const LOOKS: u64 = 2_000_000;
 
 /// See the module.

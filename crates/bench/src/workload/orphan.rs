@@ -8,7 +8,8 @@
 //!
 //! Orphans are noted on the list or in the orphan file, as the first word says; of all sides alike.
 //!
-//! With `--locks` it is an error if truncations by a byte share anything, with orphans in the orphan file.
+//! With `--locks` it is an error if truncations by a byte share anything, with orphans in the
+//! orphan file.
 
 use crate::args::{Config, KernelForm, Side};
 use crate::crew::{self, share};

@@ -1,5 +1,5 @@
-//! `overwrite`: all workers together read and write 4 KiB here and there in 32 files that hold data already, as
-//! often the one as the other.
+//! `overwrite`: all workers together read and write 4 KiB here and there in 32 files that hold data
+//! already, as often the one as the other.
 //!
 //! | variant | the engine | the kernel, fuse2fs | the ceiling |
 //! |---|---|---|---|
@@ -7,10 +7,12 @@
 //! | `buffered` | through memory, which holds all | the same | |
 //! | `dax` | a device in memory, direct access | | `memcpy`: the same transfers within memory, each worker anywhere in all of it |
 //!
-//! With `--locks` it is an error if a direct transfer shares anything with others: anything but the mark of a reader in
-//! the thread's own row, and the count of changes under way in the CPU's own line.
+//! With `--locks` it is an error if a direct transfer shares anything with others: anything but the
+//! mark of a reader in the thread's own row, and the count of changes under way in the CPU's own
+//! line.
 //!
-//! Nothing is written back while `buffered` is measured; how long that takes afterwards is a figure beside it.
+//! Nothing is written back while `buffered` is measured; how long that takes afterwards is a figure
+//! beside it.
 
 use crate::args::{Config, Side};
 use crate::check;
@@ -66,8 +68,8 @@ impl Overwrite {
         FILES * self.blocks * BLOCK as u64
     }
 
-    /// Does the transfers of a worker with `transfer`, which is told a file, a block of it, whether to write, and the
-    /// buffer.
+    /// Does the transfers of a worker with `transfer`, which is told a file, a block of it, whether
+    /// to write, and the buffer.
     fn work_of(
         &self,
         case: &Case,
@@ -101,7 +103,8 @@ impl Overwrite {
         }
     }
 
-    /// A backing file without a file system: of its second and third quarter, the rest is there too.
+    /// A backing file without a file system: of its second and third quarter, the rest is there
+    /// too.
     fn raw(&self, case: &Case) -> Result<Measured, String> {
         let path = self
             .images

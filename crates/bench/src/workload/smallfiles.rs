@@ -1,5 +1,5 @@
-//! `smallfiles`: many workers create files of 2 KiB in directories of their own, and remove them, with a
-//! `syncfs` after each of both.
+//! `smallfiles`: many workers create files of 2 KiB in directories of their own, and remove them,
+//! with a `syncfs` after each of both.
 
 use crate::args::Config;
 use crate::crew::{self, share};

@@ -1,5 +1,5 @@
-//! `stream`: one file from its start to its end by 1 MiB: `write`, with a final `fsync`, and `read`, of a file system that
-//! was just mounted.
+//! `stream`: one file from its start to its end by 1 MiB: `write`, with a final `fsync`, and
+//! `read`, of a file system that was just mounted.
 
 use crate::args::Config;
 use crate::crew;

@@ -105,16 +105,16 @@ fn fsync_reports_what_commits_carried_flushes_and_stops_beside_rates() {
         );
         assert!(0.0 < average && average <= longest, "{}", rows[row]);
     }
-    // Who is alone has nobody to share a commit with but the thread in the background, which comes every few
-    // seconds; each append of his is one.
+    // Who is alone has nobody to share a commit with but the thread in the background, which comes
+    // every few seconds; each append of his is one.
     assert!(figure(0, "merged into the commit of another") <= 5.0);
     assert!(
         (795.0..=805.0).contains(&figure(0, "commits")),
         "{}",
         rows[0]
     );
-    // Of sixteen some do: the others' commits carry them, and the flushes are shared. (A machine that is busy with other
-    // things may let one after the other do all its work in one go.)
+    // Of sixteen some do: the others' commits carry them, and the flushes are shared. (A machine
+    // that is busy with other things may let one after the other do all its work in one go.)
     let sixteen = ["--workers", "16", "--against", "engine"];
     let again = std::iter::repeat_with(|| measured(&sixteen).remove(0)).take(20);
     let shared =

@@ -1,5 +1,6 @@
-//! Marks that outlast a new file system at the front of a device: at its end, or in places that a file system leaves as they
-//! are. A program that looks for them takes the device for what it was before.
+//! Marks that outlast a new file system at the front of a device: at its end, or in places that a
+//! file system leaves as they are. A program that looks for them takes the device for what it was
+//! before.
 
 use super::{Content, marks};
 use crate::{BlockDevice, DeviceResult};
@@ -16,7 +17,8 @@ pub struct LastingMark {
 
 /// Bytes of a superblock of Linux' software RAID.
 const RAID_LEN: u64 = 4096;
-/// Superblocks of version 0.90 begin at a multiple of this, and have so many bytes behind them at least.
+/// Superblocks of version 0.90 begin at a multiple of this, and have so many bytes behind them at
+/// least.
 const RAID_090_ALIGN: u64 = 64 << 10;
 const RAID_MAGIC: u32 = 0xa92b_4efc;
 /// Bytes of one of the four labels of a ZFS device, of which two are at each end.
@@ -31,7 +33,8 @@ const ZFS_MAGIC: u64 = 0x00ba_b10c;
 const ZFS_ENOUGH: usize = 4;
 const SECTOR: u64 = 512;
 
-/// Finds the marks that would outlast a new file system at the front of `device`, each with its place, ascending by kind.
+/// Finds the marks that would outlast a new file system at the front of `device`, each with its
+/// place, ascending by kind.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -106,7 +109,8 @@ fn raid(device: &dyn BlockDevice, found: &mut Vec<LastingMark>) -> DeviceResult<
     Ok(())
 }
 
-/// What the firmware of controllers writes into the last sectors of the disks of a RAID: Intel's, and the common format.
+/// What the firmware of controllers writes into the last sectors of the disks of a RAID: Intel's,
+/// and the common format.
 fn firmware_raid(device: &dyn BlockDevice, found: &mut Vec<LastingMark>) -> DeviceResult<()> {
     const INTEL: &[u8; 24] = b"Intel Raid ISM Cfg Sig. ";
     const COMMON: [u8; 4] = [0xde, 0x11, 0xde, 0x11];

@@ -5,7 +5,8 @@ use super::Content;
 /// The mark of a GPT's header.
 pub(super) const GPT: &[u8; 8] = b"EFI PART";
 
-/// The first name in the list that describes a ZFS pool, with its length; and where in the list that is.
+/// The first name in the list that describes a ZFS pool, with its length; and where in the list
+/// that is.
 pub(super) const ZFS_LIST: &[u8; 11] = b"\0\0\0\x07version";
 pub(super) const ZFS_LIST_AT: u64 = 20;
 
@@ -108,7 +109,8 @@ pub(super) fn recognise(head: &[u8], tail: &[u8], size: u64) -> Content {
         boot_sector,
     ];
     if is_tar_header(head) {
-        // The sum of a whole block says more than any mark, and a member may be a file with marks of its own.
+        // The sum of a whole block says more than any mark, and a member may be a file with marks
+        // of its own.
         return Content::Tar;
     }
     if let Some(found) = looks.iter().find_map(|look| look(head, tail)) {
@@ -213,7 +215,8 @@ fn compressed(head: &[u8], _: &[u8]) -> Option<Content> {
     })
 }
 
-/// Swap areas are marked at the end of their first page, physical volumes in one of the first four sectors.
+/// Swap areas are marked at the end of their first page, physical volumes in one of the first four
+/// sectors.
 fn swap_or_volume(head: &[u8], _: &[u8]) -> Option<Content> {
     let is_swap = |page: usize| {
         [&b"SWAPSPACE2"[..], b"SWAP-SPACE", b"S1SUSPEND"]
@@ -262,8 +265,8 @@ fn raid_at_end(tail: &[u8]) -> bool {
 }
 
 fn cpio(head: &[u8], _: &[u8]) -> Option<Content> {
-    // The binary form has numbers of 16 bits: a mark, and in the tenth the length of a name, which is at least one
-    // character and its end.
+    // The binary form has numbers of 16 bits: a mark, and in the tenth the length of a name, which
+    // is at least one character and its end.
     let [a, b, ..] = *head else { return None };
     let number = |at: usize| {
         let bytes = head.get(at..)?.first_chunk().copied()?;
@@ -278,7 +281,8 @@ fn cpio(head: &[u8], _: &[u8]) -> Option<Content> {
     is_cpio.then_some(Content::Cpio)
 }
 
-/// A header has a name, and the sum of its bytes (those of the sum taken for blanks) in octal digits.
+/// A header has a name, and the sum of its bytes (those of the sum taken for blanks) in octal
+/// digits.
 fn is_tar_header(head: &[u8]) -> bool {
     let Some(header) = head.get(..512) else {
         return false;
@@ -346,7 +350,8 @@ fn hfs_is_sound(head: &[u8]) -> bool {
     }
 }
 
-/// The parameters of a FAT that must be possible: bytes of a sector, sectors of a cluster, reserved sectors, copies of the table.
+/// The parameters of a FAT that must be possible: bytes of a sector, sectors of a cluster, reserved
+/// sectors, copies of the table.
 fn is_fat(head: &[u8]) -> bool {
     let sector = le16(head, 11);
     let cluster = head.get(13).copied().unwrap_or(0);

@@ -1,10 +1,11 @@
 //! What content is: recognised by its first bytes and its last ones.
 //!
-//! Commands that expect an ext4 file system, or are about to replace something, name what they find instead. Nothing
-//! here reads more than [`HEAD_LEN`] and [`TAIL_LEN`] bytes, but for [`lasting_marks`], and nothing opens what it recognises.
+//! Commands that expect an ext4 file system, or are about to replace something, name what they find
+//! instead. Nothing here reads more than [`HEAD_LEN`] and [`TAIL_LEN`] bytes, but for
+//! [`lasting_marks`], and nothing opens what it recognises.
 //!
-//! Marks are searched from the most to the least telling: a magic number of eight bytes says more than the two that end a boot
-//! sector, which file systems have as well as partition tables.
+//! Marks are searched from the most to the least telling: a magic number of eight bytes says more
+//! than the two that end a boot sector, which file systems have as well as partition tables.
 
 mod lasting;
 mod marks;
@@ -14,9 +15,11 @@ pub use lasting::{LastingMark, lasting_marks};
 use crate::{BlockDevice, DeviceResult};
 use std::fmt;
 
-/// Bytes at the front that are looked at: the mark of btrfs, which lies farthest in, ends within them.
+/// Bytes at the front that are looked at: the mark of btrfs, which lies farthest in, ends within
+/// them.
 pub const HEAD_LEN: usize = 70 << 10;
-/// Bytes at the end that are looked at: backups of partition tables, footers of disk images, RAID superblocks.
+/// Bytes at the end that are looked at: backups of partition tables, footers of disk images, RAID
+/// superblocks.
 pub const TAIL_LEN: usize = 16 << 10;
 
 /// A kind of content.
@@ -186,8 +189,9 @@ pub enum Content {
 }
 
 impl Content {
-    /// Recognises content by its first and its last bytes, of which there are `size` together. Of less than [`HEAD_LEN`] and
-    /// [`TAIL_LEN`] bytes less is recognised. The two may overlap; a stream, whose end is not known yet, has no tail.
+    /// Recognises content by its first and its last bytes, of which there are `size` together. Of
+    /// less than [`HEAD_LEN`] and [`TAIL_LEN`] bytes less is recognised. The two may overlap; a
+    /// stream, whose end is not known yet, has no tail.
     #[must_use]
     pub fn of(head: &[u8], tail: &[u8], size: u64) -> Self {
         marks::recognise(head, tail, size)
@@ -226,8 +230,8 @@ impl Content {
         self.words().1
     }
 
-    /// Says where an ext4 file system was looked for and this was found instead: what it is, and what to do. `None` for
-    /// what is such a file system, and for what is not known.
+    /// Says where an ext4 file system was looked for and this was found instead: what it is, and
+    /// what to do. `None` for what is such a file system, and for what is not known.
     #[must_use]
     pub fn instead_of_ext(self) -> Option<String> {
         if self.is_ext() || self == Self::Unknown {

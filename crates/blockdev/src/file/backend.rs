@@ -1,7 +1,8 @@
 //! How transfers reach the kernel: by a system call each, or many at once through io_uring.
 //!
-//! What profits are batches, and large transfers past the page cache, which are cut into pieces that are
-//! under way together. A single small transfer is a system call in any case: there is nothing faster.
+//! What profits are batches, and large transfers past the page cache, which are cut into pieces
+//! that are under way together. A single small transfer is a system call in any case: there is
+//! nothing faster.
 
 use super::FileDevice;
 use super::direct::DirectFile;
@@ -17,21 +18,23 @@ const PIECE: usize = 256 << 10;
 /// Transfers from here on are large.
 const LARGE: u64 = 1 << 20;
 
-/// The environment variable that decides where [`Backend::Auto`] leaves it open: `system` or `io_uring`.
+/// The environment variable that decides where [`Backend::Auto`] leaves it open: `system` or
+/// `io_uring`.
 const VARIABLE: &str = "EXTANT_IO";
 
 /// How transfers of a [`FileDevice`] reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// As the environment variable `EXTANT_IO` says (`system` or `io_uring`, which then is a wish). Otherwise
-    /// through io_uring where transfers go past the page cache and the host allows it, and by system calls where not.
+    /// As the environment variable `EXTANT_IO` says (`system` or `io_uring`, which then is a wish).
+    /// Otherwise through io_uring where transfers go past the page cache and the host allows it,
+    /// and by system calls where not.
     #[default]
     Auto,
     /// By a system call each.
     System,
-    /// Through io_uring: batches as a whole, and large direct transfers in pieces. Opening fails where the
-    /// host does not allow it.
+    /// Through io_uring: batches as a whole, and large direct transfers in pieces. Opening fails
+    /// where the host does not allow it.
     IoUring,
 }
 
@@ -199,7 +202,8 @@ impl FileDevice {
         }
     }
 
-    /// Reads a large aligned range in pieces that are under way together. `false` if that is not for it.
+    /// Reads a large aligned range in pieces that are under way together. `false` if that is not
+    /// for it.
     pub(super) fn read_large(
         &self,
         offset: u64,
@@ -231,7 +235,8 @@ impl FileDevice {
         self.run_all(rings, &mut jobs)
     }
 
-    /// Writes a large aligned range in pieces that are under way together. `false` if that is not for it.
+    /// Writes a large aligned range in pieces that are under way together. `false` if that is not
+    /// for it.
     pub(super) fn write_large(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<bool> {
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let Some(rings) = self.rings.as_ref().filter(|_| self.goes_in_pieces(len)) else {
@@ -276,7 +281,8 @@ impl FileDevice {
     }
 }
 
-/// How many of the buffers of these lengths make a piece, and its bytes: one if that is large, or as many as are needed.
+/// How many of the buffers of these lengths make a piece, and its bytes: one if that is large, or
+/// as many as are needed.
 fn piece(lens: impl Iterator<Item = usize>) -> (usize, usize) {
     let (mut count, mut bytes) = (0, 0);
     for len in lens {

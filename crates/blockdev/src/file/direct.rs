@@ -106,7 +106,8 @@ impl DirectFile {
         self.lock_wanted(&[range], exclusive)
     }
 
-    /// Locks what making zeros of `range` touches: alone, where it covers a part of what others write as a whole.
+    /// Locks what making zeros of `range` touches: alone, where it covers a part of what others
+    /// write as a whole.
     pub(super) fn lock_zeroed(&self, range: Range<u64>) -> Vec<RegionGuard<'_>> {
         let fits = self.place_fits(range.start, range.end - range.start);
         self.lock(range, !fits)
@@ -203,7 +204,8 @@ impl FileDevice {
         self.read_full(&self.file, offset + split as u64, tail)
     }
 
-    /// Reads a range that lies on the device, as much of it as can be past the page cache, in the calling thread.
+    /// Reads a range that lies on the device, as much of it as can be past the page cache, in the
+    /// calling thread.
     pub(super) fn read_past_cache(
         &self,
         direct: &DirectFile,

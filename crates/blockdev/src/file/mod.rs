@@ -54,8 +54,8 @@ pub struct FileDevice {
     path: PathBuf,
     file: File,
     direct: Option<DirectFile>,
-    /// For reads past the page cache of a device that otherwise goes through it, from the first of them on; `None` where the
-    /// system has no such reads.
+    /// For reads past the page cache of a device that otherwise goes through it, from the first of
+    /// them on; `None` where the system has no such reads.
     uncached: OnceLock<Option<DirectFile>>,
     size: AtomicU64,
     writable: bool,
@@ -151,7 +151,8 @@ impl FileDevice {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            // The system call itself: the C library's makes it a point of cancellation, with two locked instructions.
+            // The system call itself: the C library's makes it a point of cancellation, with two
+            // locked instructions.
             match rustix::io::pread(file, &mut buf[done..], at) {
                 Ok(0) => return Err(self.shrunk(at)),
                 Ok(n) => done += n,
@@ -280,8 +281,8 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Gives the lock back here and now. A process that is being started by another thread still has
-    /// the open file for a moment, and would keep the lock with it.
+    /// Gives the lock back here and now. A process that is being started by another thread still
+    /// has the open file for a moment, and would keep the lock with it.
     fn drop(&mut self) {
         if self.locked {
             let _ = flock(&self.file, FlockOperation::Unlock);
@@ -359,7 +360,8 @@ impl BlockDevice for FileDevice {
         }
     }
 
-    /// Ends before it returns. Through io_uring all requests between two barriers are under way together.
+    /// Ends before it returns. Through io_uring all requests between two barriers are under way
+    /// together.
     fn submit(&self, batch: Vec<Request>) -> Completion {
         debug_assert_may_wait_for_device();
         Completion::ended(self.do_batch(batch))

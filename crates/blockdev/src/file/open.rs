@@ -128,8 +128,8 @@ impl FileOptions {
         opened
     }
 
-    /// Opens as [`FileOptions::open`] does, for a file that is open already, in a mode that allows what these
-    /// options are for. It need not have a name: `path` is what it is called in errors.
+    /// Opens as [`FileOptions::open`] does, for a file that is open already, in a mode that allows
+    /// what these options are for. It need not have a name: `path` is what it is called in errors.
     ///
     /// # Errors
     /// As [`FileOptions::open`].

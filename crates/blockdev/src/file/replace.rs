@@ -1,7 +1,8 @@
 //! Files that are about to be replaced by others of the same name.
 //!
-//! A rename takes the name away from whatever uses the file: a mount goes on with a file that nobody can reach any more, and what
-//! it writes is lost. So a program that replaces a file holds it meanwhile, which fails where something uses it.
+//! A rename takes the name away from whatever uses the file: a mount goes on with a file that
+//! nobody can reach any more, and what it writes is lost. So a program that replaces a file holds
+//! it meanwhile, which fails where something uses it.
 
 use super::mounted::loop_device_of;
 use super::open::{check_kind, lock, open_failed};
@@ -20,7 +21,8 @@ pub struct HeldFile(#[expect(dead_code, reason = "the lock ends when it is close
 /// Holds the regular file at `path`, which is going to be replaced; `None` if there is none.
 ///
 /// # Errors
-/// - `InUse` when another program has locked it (a mount, a command that writes, a virtual machine), or swaps to it;
+/// - `InUse` when another program has locked it (a mount, a command that writes, a virtual
+///   machine), or swaps to it;
 /// - `Attached` when a loop device stands on it;
 /// - `NotADevice` for what is no regular file; `Open` when the system refuses.
 pub fn hold_for_replacing(path: &Path) -> DeviceResult<Option<HeldFile>> {
@@ -52,7 +54,8 @@ pub fn hold_for_replacing(path: &Path) -> DeviceResult<Option<HeldFile>> {
         .map_err(|source| open_failed("open", path, source))?;
     check_kind(path, found.file_type())?;
     lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
-    // The other kind of lock, which virtual machines take on their disks. Not to be had for a file open for reading.
+    // The other kind of lock, which virtual machines take on their disks. Not to be had for a file
+    // open for reading.
     if let Err(Errno::AGAIN | Errno::ACCESS) =
         fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)
     {

@@ -1,14 +1,14 @@
 //! Transfers through io_uring: many at once, with one system call.
 //!
-//! A [`Rings`] keeps rings that nobody uses. A thread that has something to do takes one for the time that takes, so no
-//! two threads share a ring and no lock is held while the device works. Files are registered with
-//! each ring, so that the kernel does not look them up with each transfer; buffers are not: they belong to callers and
-//! come and go.
+//! A [`Rings`] keeps rings that nobody uses. A thread that has something to do takes one for the
+//! time that takes, so no two threads share a ring and no lock is held while the device works.
+//! Files are registered with each ring, so that the kernel does not look them up with each
+//! transfer; buffers are not: they belong to callers and come and go.
 //!
 //! # Invariants
 //!
-//! - [`Rings::run`] returns, or unwinds, only when the kernel has nothing of what it was given: buffers are borrowed for that
-//!   long.
+//! - [`Rings::run`] returns, or unwinds, only when the kernel has nothing of what it was given:
+//!   buffers are borrowed for that long.
 //! - A ring that may have something left in it is closed, not kept.
 #![allow(unsafe_code)]
 
@@ -115,8 +115,8 @@ impl Rings {
         Ok(ring)
     }
 
-    /// Does all `jobs`. They may be done in any order and must not overlap, but for barriers. Each one's outcome
-    /// goes to `ended`, with its number, which says whether it succeeded after all.
+    /// Does all `jobs`. They may be done in any order and must not overlap, but for barriers. Each
+    /// one's outcome goes to `ended`, with its number, which says whether it succeeded after all.
     ///
     /// # Errors
     /// When there is no ring: nothing was done.
@@ -171,7 +171,8 @@ struct Run<'r, 'b, 's> {
 }
 
 impl<'b, 's> Run<'_, 'b, 's> {
-    /// Does them. Whether nothing is left in the ring; in the kernel there is nothing left in any case.
+    /// Does them. Whether nothing is left in the ring; in the kernel there is nothing left in any
+    /// case.
     fn all(
         &mut self,
         ring: &mut IoUring,
@@ -218,10 +219,11 @@ impl<'b, 's> Run<'_, 'b, 's> {
                 return;
             }
             let entry = entry(&mut self.jobs[number], through).user_data(number as u64);
-            // SAFETY: the entry points to the buffers of a job, or to slices of buffers, which are borrowed for as
-            // long as `self.jobs` is, and what is written to exclusively. Nothing else touches them until the job
-            // has ended: `under_way` counts it, and neither `all` nor what it calls returns before the kernel has
-            // ended what it was given. The files are open: `Rings` says so.
+            // SAFETY: the entry points to the buffers of a job, or to slices of buffers, which are
+            // borrowed for as long as `self.jobs` is, and what is written to exclusively. Nothing
+            // else touches them until the job has ended: `under_way` counts it, and neither `all`
+            // nor what it calls returns before the kernel has ended what it was given. The files
+            // are open: `Rings` says so.
             let pushed = unsafe { ring.submission().push(&entry) };
             if pushed.is_err() {
                 return;
@@ -257,7 +259,8 @@ impl<'b, 's> Run<'_, 'b, 's> {
         }
     }
 
-    /// Waits until the kernel has nothing any more, and tells nobody how it ended. What it has not taken goes with the ring.
+    /// Waits until the kernel has nothing any more, and tells nobody how it ended. What it has not
+    /// taken goes with the ring.
     fn wait_until_idle(&mut self, ring: &mut IoUring) {
         let untaken = ring.submission().len();
         loop {
@@ -297,7 +300,8 @@ impl<'b, 's> Run<'_, 'b, 's> {
 
 /// Waits until the kernel has ended something, and gives it nothing.
 fn wait_for_one(ring: &IoUring) {
-    /// `IORING_ENTER_GETEVENTS`: some rings have the kernel's work done by the thread that waits, and by no other.
+    /// `IORING_ENTER_GETEVENTS`: some rings have the kernel's work done by the thread that waits,
+    /// and by no other.
     const GET_EVENTS: u32 = 1;
     // SAFETY: nothing is submitted, so that no memory is lent, and the argument is none.
     let waited = unsafe { ring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };

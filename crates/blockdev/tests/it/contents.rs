@@ -219,7 +219,8 @@ fn archives_and_compressed_files_are_recognised() {
     }
 }
 
-/// Marks of formats whose tools are not everywhere: offset and bytes, as their specifications give them.
+/// Marks of formats whose tools are not everywhere: offset and bytes, as their specifications give
+/// them.
 #[test]
 fn marks_that_specifications_give_are_recognised() {
     let mut exfat = b"\xeb\x76\x90EXFAT   ".to_vec();

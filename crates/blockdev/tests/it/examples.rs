@@ -13,7 +13,8 @@ mod from_memory;
 
 use custom_device::Counted;
 
-/// A disk of 4 MiB with a boot record of one Linux partition from sector 2048 on, all of it that is left.
+/// A disk of 4 MiB with a boot record of one Linux partition from sector 2048 on, all of it that is
+/// left.
 fn disk() -> Vec<u8> {
     let mut disk = vec![0; 4 << 20];
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);

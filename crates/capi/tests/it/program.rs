@@ -27,8 +27,8 @@ fn libraries() -> PathBuf {
     test.parent().unwrap().to_owned()
 }
 
-/// Compiles the example, runs it on a new image, by itself or by the program `under` with its arguments, and looks what
-/// became of that.
+/// Compiles the example, runs it on a new image, by itself or by the program `under` with its
+/// arguments, and looks what became of that.
 fn tour(link: &[&str], under: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();

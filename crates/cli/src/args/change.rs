@@ -246,7 +246,8 @@ pub(crate) struct Touch {
     /// Only the time of the last change of the content
     #[arg(short = 'm')]
     pub(crate) modification: bool,
-    /// This time in place of now: YYYY-MM-DD, with hh:mm[:ss[.fraction]] and a zone, or @SECONDS since 1970
+    /// This time in place of now: YYYY-MM-DD, with hh:mm[:ss[.fraction]] and a zone, or @SECONDS
+    /// since 1970
     #[arg(short = 'd', long, value_name = "DATE", allow_hyphen_values = true)]
     pub(crate) date: Option<String>,
     /// This time in place of now

@@ -226,22 +226,24 @@ pub(crate) struct Mkfs {
     ///
     /// Images that `extant mkfs` made are replaced, and so are empty files and zeros. Anything else
     /// (a disk with partitions, another file system, an archive, a text) is named, and you are
-    /// asked. Without a terminal it is left alone, unless --force is given. An image in use (mounted,
-    /// locked by a virtual machine, behind a loop device) is never replaced.
+    /// asked. Without a terminal it is left alone, unless --force is given. An image in use
+    /// (mounted, locked by a virtual machine, behind a loop device) is never replaced.
     pub(crate) image: PathBuf,
     /// Replace what is there, whatever it is, unless it is in use
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the headroom
+    /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the
+    /// headroom
     ///
-    /// With a source the default is `auto`. Without one, and within a partition or behind an offset,
-    /// the default is all the room there is.
+    /// With a source the default is `auto`. Without one, and within a partition or behind an
+    /// offset, the default is all the room there is.
     #[arg(long, value_name = "SIZE|auto")]
     pub(crate) size: Option<String>,
     /// With `--size auto`, free space beside what the source needs and the reserved share; 0 makes
     /// the smallest image
     ///
-    /// By default there is room for small changes: 5 % of what the source takes, and at least 1 MiB.
+    /// By default there is room for small changes: 5 % of what the source takes, and at least 1
+    /// MiB.
     #[arg(long, value_name = "SIZE|N%")]
     pub(crate) headroom: Option<String>,
     /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on

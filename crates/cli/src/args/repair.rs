@@ -37,7 +37,8 @@ pub(crate) struct Repair {
     /// Only show what would be done; with --verbose also every byte that would change
     #[arg(short = 'n', long, conflicts_with_all = ["undo", "revert"])]
     pub(crate) dry_run: bool,
-    /// Keep what the changed blocks held in this new file [default: IMAGE.undo, beside a regular file]
+    /// Keep what the changed blocks held in this new file [default: IMAGE.undo, beside a regular
+    /// file]
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
     /// Keep nothing: the repair cannot be taken back
@@ -46,8 +47,8 @@ pub(crate) struct Repair {
     /// Repair also if files are lost that can be read now; each is named
     #[arg(long, conflicts_with = "revert")]
     pub(crate) allow_loss: bool,
-    /// Give up the content of a journal that cannot be replayed: changes that programs believe to be
-    /// durable are lost
+    /// Give up the content of a journal that cannot be replayed: changes that programs believe to
+    /// be durable are lost
     #[arg(long, conflicts_with = "revert")]
     pub(crate) discard_journal: bool,
     /// Take a repair back with the undo file that it kept

@@ -1,4 +1,5 @@
-//! `extant check`. Its exit codes are those of `e2fsck`: 0 clean, 4 errors left, 8 no verdict, 16 usage.
+//! `extant check`. Its exit codes are those of `e2fsck`: 0 clean, 4 errors left, 8 no verdict, 16
+//! usage.
 
 use super::exit_codes::{ERRORS, OPERATIONAL};
 use crate::args::{Check, ImageLocation};

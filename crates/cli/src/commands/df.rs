@@ -136,8 +136,8 @@ fn divide(fs: &Filesystem, by: DfBy) -> (Vec<Part>, Vec<extant::Error>) {
     (parts, errors)
 }
 
-/// Whether an inode is one of the file system's own, which are no files: the journal, the inode that keeps room for
-/// descriptors, quota files, the orphan file.
+/// Whether an inode is one of the file system's own, which are no files: the journal, the inode
+/// that keeps room for descriptors, quota files, the orphan file.
 fn own_inodes(fs: &Filesystem) -> impl Fn(u32) -> bool + Sync {
     let superblock = fs.engine().superblock();
     let first = superblock.first_ino().get();

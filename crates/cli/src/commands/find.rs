@@ -155,8 +155,8 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Looks at all inodes first, which is fast, so that the walk need not read those that are not what is
-/// searched. Those that are damaged the walk comes to, and tells where they are.
+/// Looks at all inodes first, which is fast, so that the walk need not read those that are not what
+/// is searched. Those that are damaged the walk comes to, and tells where they are.
 fn leave_out_others(fs: &Filesystem, wanted: &Wanted<'_>, walk: &mut Walk) {
     let others = fs.bulkstat_fold(Bulkstat::default(), Inodes::default, |others, inode| {
         if let Ok(inode) = inode

@@ -1,5 +1,5 @@
-//! `extant repair`. Its exit codes are those of `e2fsck`: 0 nothing to do, 1 mended, 4 errors left, 8 not possible,
-//! 16 usage.
+//! `extant repair`. Its exit codes are those of `e2fsck`: 0 nothing to do, 1 mended, 4 errors left,
+//! 8 not possible, 16 usage.
 
 use super::check::{Bars, line};
 use super::exit_codes::{ERRORS, OPERATIONAL, coded};

@@ -27,7 +27,8 @@ struct Resized {
     blocks: u64,
 }
 
-/// Rounds in which a file system is made as small as possible; each makes room for the next, and two or three do.
+/// Rounds in which a file system is made as small as possible; each makes room for the next, and
+/// two or three do.
 const ROUNDS_MAX: u32 = 16;
 
 pub(super) fn run(args: &Resize, location: &ImageLocation) -> Outcome {

@@ -39,7 +39,8 @@ fn directory(args: &Rm, fs: &Filesystem, at: &ImagePath, problems: &mut Problems
     )))
 }
 
-/// Removes a directory and all that is in it. What cannot be removed is said, and the rest is removed all the same.
+/// Removes a directory and all that is in it. What cannot be removed is said, and the rest is
+/// removed all the same.
 fn tree(fs: &Filesystem, at: &ImagePath, problems: &mut Problems) -> Outcome {
     let mut stopped = false;
     let removed = fs.remove_dir_all_with(&at.path, |e| {

@@ -1,4 +1,5 @@
-//! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before anything is written.
+//! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before
+//! anything is written.
 
 use crate::args::ImageLocation;
 use extant::Escaped;
@@ -14,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// So many undo files may lie beside an image.
 const BESIDE_MAX: u32 = 1000;
 
-/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that cannot be written
-/// in whole is removed again.
+/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that
+/// cannot be written in whole is removed again.
 pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
     let file = create(path).map_err(Error::Undo)?;
     let kept = fill(path, &file, plan);
@@ -26,8 +27,8 @@ pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
     kept
 }
 
-/// Writes the undo file beside the image, as [`keep`] does: `IMAGE.undo`, or `IMAGE.undo.1` and so on
-/// where that exists. Returns where it lies.
+/// Writes the undo file beside the image, as [`keep`] does: `IMAGE.undo`, or `IMAGE.undo.1` and so
+/// on where that exists. Returns where it lies.
 pub(super) fn keep_beside(image: &Path, plan: &Plan) -> extant_fsck::Result<PathBuf> {
     for n in 0..BESIDE_MAX {
         let mut name = OsString::from(image);

@@ -77,8 +77,8 @@ fn put(args: &Write, fs: &Filesystem, at: &ImagePath, mode: u16, input: &mut imp
     };
     let done = pour(&file, to, input, &mut buffer, first, fail);
     if done.is_err() {
-        // A part of what was to be written is worse than none. If it stays all the same, the first failure still says
-        // what happened.
+        // A part of what was to be written is worse than none. If it stays all the same, the first
+        // failure still says what happened.
         let _ = match is_new {
             true => fs.remove_file(&at.path),
             false if args.append => file.set_len(before),

@@ -1,8 +1,9 @@
 //! The text behind the options of a command: its blocks, and how they are laid out at a width.
 //!
-//! Blocks are separated by an empty line. A block is a paragraph, which is one line however long, or
-//! a heading that ends in a colon, with lines below it that begin with two spaces. Where these hold
-//! a tab, they are rows of a list: a term, and what it means. Otherwise they stand as they are.
+//! Blocks are separated by an empty line. A block is a paragraph, which is one line however long,
+//! or a heading that ends in a colon, with lines below it that begin with two spaces. Where these
+//! hold a tab, they are rows of a list: a term, and what it means. Otherwise they stand as they
+//! are.
 
 use std::borrow::Cow;
 

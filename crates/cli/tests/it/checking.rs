@@ -72,7 +72,8 @@ fn what_the_other_commands_write_is_clean() {
     }
 }
 
-/// An image in which fast commits of Linux wait for replay: `file`, which was made and synced by itself.
+/// An image in which fast commits of Linux wait for replay: `file`, which was made and synced by
+/// itself.
 fn with_fast_commits(place: &Place) -> String {
     let image = place.join("fast.img");
     // Now and then Linux chooses to commit as a whole.

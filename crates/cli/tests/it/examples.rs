@@ -1,8 +1,8 @@
 //! Every example of the README, of the pages for users and of every `--help`, typed in order.
 //!
-//! What an example needs of its surroundings is made before: a Debian-like root directory, images of it, a disk with
-//! partitions, and stand-ins for the programs that examples pass things to. With `EXTANT_FULL` the root directory has
-//! all of this machine's `/etc` and `/usr/bin`.
+//! What an example needs of its surroundings is made before: a Debian-like root directory, images
+//! of it, a disk with partitions, and stand-ins for the programs that examples pass things to. With
+//! `EXTANT_FULL` the root directory has all of this machine's `/etc` and `/usr/bin`.
 
 use crate::support::{Place, copy_of, extant};
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};

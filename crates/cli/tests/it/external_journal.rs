@@ -9,8 +9,8 @@ use extant_testkit::tree::{Compare, Tree};
 use std::fs;
 use std::path::Path;
 
-/// Makes `fs.img` with its journal in `journal.img`, and has Linux leave it with much that only the journal knows. What is
-/// in it once Linux has recovered it.
+/// Makes `fs.img` with its journal in `journal.img`, and has Linux leave it with much that only the
+/// journal knows. What is in it once Linux has recovered it.
 fn left_by_linux(place: &Place, block_size: &str) -> Tree {
     let (image, journal) = (place.join("fs.img"), place.join("journal.img"));
     mke2fs(&journal, 8 << 20, &["-b", block_size, "-O", "journal_dev"]);

@@ -1,12 +1,12 @@
-//! `fakeroot` and `pseudo`: what they let an ordinary user see is what goes into images, and what comes out of images is
-//! what they let the user see.
+//! `fakeroot` and `pseudo`: what they let an ordinary user see is what goes into images, and what
+//! comes out of images is what they let the user see.
 
 use crate::support::{Place, extant, ordinary_user};
 use extant_testkit::require;
 use std::path::Path;
 
-/// Makes a tree whose owners, devices and attributes are pretended, puts it into images both ways, takes it out of one,
-/// and shows what came out, as the pretending program has it.
+/// Makes a tree whose owners, devices and attributes are pretended, puts it into images both ways,
+/// takes it out of one, and shows what came out, as the pretending program has it.
 const STORY: &str = r#"
 set -e
 cd "$1"

@@ -22,7 +22,8 @@ fn umount(point: &Path) {
     extant(["umount", &point.display().to_string()]).ok();
 }
 
-/// Waits until the image is complete: other tests may have a copy of the mount in a namespace of their own.
+/// Waits until the image is complete: other tests may have a copy of the mount in a namespace of
+/// their own.
 fn unmount_linux(point: &Path, image: &Path) {
     rustix::mount::unmount(point, UnmountFlags::NOFOLLOW).unwrap();
     wait_until("Linux lets go of it", || loops_over(image).is_empty());

@@ -1,5 +1,5 @@
-//! One judgement of an inode: the table of rules, walked with an image for each, which the engine, the check, e2fsck and the
-//! kernel are all asked about.
+//! One judgement of an inode: the table of rules, walked with an image for each, which the engine,
+//! the check, e2fsck and the kernel are all asked about.
 
 use crate::support::{Place, extant};
 use extant::Filesystem;
@@ -177,7 +177,8 @@ fn joined(names: Vec<Vec<u8>>) -> Vec<u8> {
     sorted.into_iter().collect::<Vec<_>>().join(&b'/')
 }
 
-/// The code of a check that a rule is said with; `None` where the walk over map or content says it in its own words.
+/// The code of a check that a rule is said with; `None` where the walk over map or content says it
+/// in its own words.
 fn code_of(rule: &Rule) -> Option<&'static str> {
     Some(match rule.report {
         Report::Mode => "inode-mode",

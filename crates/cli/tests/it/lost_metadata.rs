@@ -1,4 +1,5 @@
-//! Copies that cannot have everything the files had: content is there, the rest is said, and older files survive.
+//! Copies that cannot have everything the files had: content is there, the rest is said, and older
+//! files survive.
 
 use crate::support::{Place, Run, change, extant, extant_with, ordinary_user, small_plan};
 use extant_testkit::plan::{Content, TreePlan};
@@ -63,8 +64,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs the command as root of a user namespace, which knows one user and one group. `None`, and a named skip, where
-/// the machine has none.
+/// Runs the command as root of a user namespace, which knows one user and one group. `None`, and a
+/// named skip, where the machine has none.
 fn in_user_namespace(place: &Place, args: &[&str]) -> Option<Output> {
     if ordinary_user(place, "unshare")
         .args(["-r", "true"])
@@ -245,7 +246,8 @@ fn a_hard_link_whose_first_name_is_in_the_way_has_its_content_under_the_others()
     }
 }
 
-/// A directory of the host on tmpfs whose second file has an attribute that no block of 4 KiB holds.
+/// A directory of the host on tmpfs whose second file has an attribute that no block of 4 KiB
+/// holds.
 fn with_a_large_attribute(place: &Place) -> String {
     let mut plan = TreePlan::new();
     for (seed, name) in (1..).zip(["a", "b", "c"]) {

@@ -1,4 +1,5 @@
-//! The end of a mount: what is cleared away, which process waits for which, and what is in the image by then.
+//! The end of a mount: what is cleared away, which process waits for which, and what is in the
+//! image by then.
 
 use crate::mounting::{Mount, wait_until};
 use crate::support::extant;
@@ -150,7 +151,8 @@ fn what_is_left_of_a_mount_never_clears_the_one_that_comes_after_it() {
         written[image].push(name);
     };
     for round in 0..rounds {
-        // Without a block device the end is not waited for by umount, which leaves more room for races.
+        // Without a block device the end is not waited for by umount, which leaves more room for
+        // races.
         let options = ["rw", "no_blkdev"][round / 4 % 2];
         let (old, new) = (round % 2, (round + 1) % 2);
         mount(images[old], &point, options);

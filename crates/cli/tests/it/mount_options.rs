@@ -8,7 +8,8 @@ use extant_testkit::require;
 use std::fs;
 use std::process::Command;
 
-/// Runs a shell with a mount namespace of its own, in which mount(8) finds this program as the helper for the type.
+/// Runs a shell with a mount namespace of its own, in which mount(8) finds this program as the
+/// helper for the type.
 fn with_mount_8(mount: &Mount, script: &str) -> String {
     let begin = "set -e
         mount -t tmpfs tmpfs /usr/sbin

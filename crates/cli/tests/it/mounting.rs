@@ -298,8 +298,8 @@ fn a_signal_ends_it_cleanly() {
 #[test]
 fn a_mount_that_does_not_work_yet_can_be_given_up() {
     require!(Fuse);
-    // Another host seems to use the image, which takes two minutes to find out. (debugfs would put that right when it closes
-    // the image.)
+    // Another host seems to use the image, which takes two minutes to find out. (debugfs would put
+    // that right when it closes the image.)
     let mount = Mount::new();
     let features = ["-t", "ext4", "-b", "4096", "-O", "mmp,^metadata_csum"];
     let interval = ["-E", "mmp_update_interval=60"];
@@ -319,7 +319,8 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.contains(mount.point().to_str().unwrap())
     };
-    // The program that started the tests may have had any other signal ignored, and what ignores it never hears of it.
+    // The program that started the tests may have had any other signal ignored, and what ignores it
+    // never hears of it.
     for (role, signal) in [(None, Signal::KILL), (Some("--foreground"), Signal::TERM)] {
         let start = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
@@ -482,8 +483,8 @@ fn what_cannot_be_mounted_is_refused_with_a_sentence_that_says_what_to_do() {
     assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
 }
 
-/// Works on the mount until something fails, which it does when the daemon is killed. Returns the files that were
-/// synced by then, with their lengths. Says when there is one.
+/// Works on the mount until something fails, which it does when the daemon is killed. Returns the
+/// files that were synced by then, with their lengths. Says when there is one.
 fn work(rng: &mut Rng, root: &Path, has_synced: &Sender<()>) -> Vec<(String, usize)> {
     // By this way it stays on the mount when that is cleared away.
     let dir = File::open(root).unwrap();

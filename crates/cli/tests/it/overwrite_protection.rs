@@ -1,4 +1,5 @@
-//! What `mkfs` takes the place of: its own work, and nothing else unless told so; never what is in use.
+//! What `mkfs` takes the place of: its own work, and nothing else unless told so; never what is in
+//! use.
 
 use crate::support::{Place, extant, extant_with, on_a_terminal, small_plan};
 use extant_testkit::lasting_marks::lasting_marks;

@@ -104,7 +104,8 @@ fn what_is_changed_is_counted() {
     assert_eq!(run.code, 0, "{run}");
 }
 
-/// The row of an owner as debugfs lists it: space, soft and hard limit in KiB, inodes, soft and hard limit.
+/// The row of an owner as debugfs lists it: space, soft and hard limit in KiB, inodes, soft and
+/// hard limit.
 fn row(image: &str, kind: &str, id: u32) -> Vec<u64> {
     let listed = debugfs(Path::new(image), &format!("list_quota {kind}"));
     let numbers = |line: &str| -> Vec<u64> {

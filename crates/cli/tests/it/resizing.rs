@@ -16,8 +16,8 @@ const MIB: u64 = 1 << 20;
 /// Options of mke2fs, MiB before, MiB after.
 type Case<'a> = (&'a [&'a str], u64, u64);
 
-/// Places for descriptors: reserved ones, all of these, more than these, none; with and without checksums; backups in
-/// every group, in some and in two.
+/// Places for descriptors: reserved ones, all of these, more than these, none; with and without
+/// checksums; backups in every group, in some and in two.
 const LARGER: &[Case<'_>] = &[
     (&["-t", "ext4", "-b", "4096"], 40, 600),
     (&["-t", "ext4", "-b", "1024"], 20, 250),

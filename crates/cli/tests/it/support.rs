@@ -132,8 +132,8 @@ impl Place {
         self.join(name).display().to_string()
     }
 
-    /// An image `fs.img` of this size with what a plan says, made through a mount by the kernel, which
-    /// keeps all of it.
+    /// An image `fs.img` of this size with what a plan says, made through a mount by the kernel,
+    /// which keeps all of it.
     pub(crate) fn kernel_image(&self, plan: &TreePlan, size: u64, options: &[&str]) -> String {
         let image = self.join("fs.img");
         let all = [&["-t", "ext4"], options].concat();
@@ -195,8 +195,8 @@ pub(crate) fn change<S: AsRef<OsStr>>(image: &str, args: impl IntoIterator<Item 
     run
 }
 
-/// A program that will run as an ordinary user, which may enter the place and owns its directory `public`; `extant` of
-/// the place is the command under test, and the program if none is named.
+/// A program that will run as an ordinary user, which may enter the place and owns its directory
+/// `public`; `extant` of the place is the command under test, and the program if none is named.
 pub(crate) fn ordinary_user(place: &Place, program: &str) -> Tool {
     let public = place.join("public");
     if !public.exists() {

@@ -114,8 +114,8 @@ fn a_socket_is_reported_because_tar_cannot_hold_it() {
     assert!(run.stderr.contains("socket was left out"), "{}", run.stderr);
 }
 
-/// An image whose directory entries were given names that nothing honest writes: what is written first, and bytes that
-/// take the place of others of the same length.
+/// An image whose directory entries were given names that nothing honest writes: what is written
+/// first, and bytes that take the place of others of the same length.
 fn renamed_on_disk(place: &Place, commands: &str, from: &[u8], to: &[u8]) -> String {
     let image = place.join("fs.img");
     let plain = "^metadata_csum,^has_journal,^64bit,^dir_index,^inline_data";
@@ -168,7 +168,8 @@ fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere
         let image = renamed_on_disk(&place, &commands, from, to);
         let archive = place.arg("out.tar");
         if to.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            // No directory has such bytes in a name: its block is not read, and there is no archive.
+            // No directory has such bytes in a name: its block is not read, and there is no
+            // archive.
             let run = extant(["tar", &image, "-o", &archive]).fails(1);
             assert!(run.stderr.contains("corrupt"), "{}", run.stderr);
             assert!(!std::path::Path::new(&archive).exists());

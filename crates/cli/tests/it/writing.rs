@@ -1,4 +1,5 @@
-//! `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`, `touch`, `truncate`, `fallocate`, `write`, `replay`.
+//! `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`, `touch`, `truncate`, `fallocate`, `write`,
+//! `replay`.
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_blockdev::OpenSpec;
@@ -29,8 +30,8 @@ impl Image {
         format!("{}:{path}", self.path)
     }
 
-    /// Runs a command with `@/` in its arguments standing for the root of the image, checks the image, and gives
-    /// what happened.
+    /// Runs a command with `@/` in its arguments standing for the root of the image, checks the
+    /// image, and gives what happened.
     #[track_caller]
     fn run(&self, line: &str) -> crate::support::Run {
         let args = line.split(' ').map(|word| match word.strip_prefix("@/") {

@@ -1,5 +1,5 @@
-//! The unimproved forms, to compare with: what the allocator replaced, run in the same engine on the same
-//! work.
+//! The unimproved forms, to compare with: what the allocator replaced, run in the same engine on
+//! the same work.
 
 pub(super) mod list;
 
@@ -12,10 +12,11 @@ static GOAL: LockClass = LockClass::new("one goal and the freed list", Rank::Gro
 /// Which mechanisms work as they did before they were improved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// Preallocations of a file are a list that is walked, each with a lock of its own: at most so many.
+    /// Preallocations of a file are a list that is walked, each with a lock of its own: at most so
+    /// many.
     pub preallocation_list: Option<usize>,
-    /// One goal for all files that are not small, under the one lock that also guards what was freed; all
-    /// of that waits for the commit.
+    /// One goal for all files that are not small, under the one lock that also guards what was
+    /// freed; all of that waits for the commit.
     pub one_goal: bool,
     /// A search waits for groups that others use.
     pub waits_for_groups: bool,
@@ -76,7 +77,7 @@ impl Forms {
 }
 
 impl super::Alloc {
-    /// The same with these forms.
+    /// Returns the allocator with these forms.
     pub(crate) fn with(self, baseline: Baseline) -> Self {
         let _ = self.forms.chosen.set(baseline);
         self

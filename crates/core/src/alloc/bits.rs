@@ -4,8 +4,8 @@ use extant_format::bitmap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// A bitmap as the device will have it. A clone is an image that later changes leave alone: it costs
-/// two counts, and the first change after it a copy of the bits.
+/// A bitmap as the device will have it. A clone is an image that later changes leave alone: it
+/// costs two counts, and the first change after it a copy of the bits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bitmap {
     bits: Arc<[u8]>,

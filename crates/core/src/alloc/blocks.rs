@@ -16,8 +16,9 @@ impl Alloc {
     /// [`commit_blocks`](Self::commit_blocks). May wait for the device.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when fewer blocks than needed are free to the caller, or nowhere as many side
-    /// by side. If [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
+    /// [`Error::NoSpace`] when fewer blocks than needed are free to the caller, or nowhere as many
+    /// side by side. If [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit
+    /// brings more.
     pub(crate) fn take_blocks(&self, request: &Request) -> Result<Taken<'_>> {
         let most = self.volume.geometry().clusters_per_group();
         let size = self.volume.cluster_size();
@@ -37,8 +38,8 @@ impl Alloc {
         })
     }
 
-    /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many clusters as
-    /// are taken is used up.
+    /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many
+    /// clusters as are taken is used up.
     pub(crate) fn take_promised(&self, request: &Request) -> Result<Taken<'_>> {
         let most = self.volume.geometry().clusters_per_group();
         let size = self.volume.cluster_size();
@@ -57,16 +58,16 @@ impl Alloc {
         }
     }
 
-    /// As [`take_blocks`](Self::take_blocks), for at most `want` clusters that the caller has been granted.
-    /// Of the grant, what was taken is used up; the rest stays the caller's.
+    /// As [`take_blocks`](Self::take_blocks), for at most `want` clusters that the caller has been
+    /// granted. Of the grant, what was taken is used up; the rest stays the caller's.
     pub(super) fn take_charged(&self, near: Near, want: u32, min: u32) -> Result<Taken<'_>> {
         let (group, run) = Search::new(self, near, want, min).run()?;
         let (first, clusters) = self.clusters_of(group, &run);
         Ok(Taken::new(self, first, clusters))
     }
 
-    /// Makes taken blocks owned on the device, in the transaction of `handle`, which also maps them.
-    /// Changes one group and the superblock.
+    /// Makes taken blocks owned on the device, in the transaction of `handle`, which also maps
+    /// them. Changes one group and the superblock.
     ///
     /// # Errors
     /// Only if the allocator contradicts itself; then the blocks are given back.
@@ -86,11 +87,11 @@ impl Alloc {
         Ok(())
     }
 
-    /// Frees the clusters of blocks that an inode owned, in the transaction of `handle`, which also unmaps the last
-    /// blocks in them. Changes each group they lie in and the superblock.
+    /// Frees the clusters of blocks that an inode owned, in the transaction of `handle`, which also
+    /// unmaps the last blocks in them. Changes each group they lie in and the superblock.
     ///
-    /// They can be taken again after it has committed. Data that this transaction also allocated is free
-    /// at once: after a crash nobody has it, whatever is durable by then.
+    /// They can be taken again after it has committed. Data that this transaction also allocated is
+    /// free at once: after a crash nobody has it, whatever is durable by then.
     ///
     /// # Errors
     /// When some of the blocks lie outside the file system, hold its fixed metadata, or are not in
@@ -137,12 +138,13 @@ impl Alloc {
         Ok(())
     }
 
-    /// Has the groups of blocks that are about to be freed in the transaction of `handle` in memory until it commits, so that
-    /// freeing them does not meet the device when they are unmapped already.
+    /// Has the groups of blocks that are about to be freed in the transaction of `handle` in memory
+    /// until it commits, so that freeing them does not meet the device when they are unmapped
+    /// already.
     ///
     /// # Errors
-    /// When a group cannot be read. What is broken is left to [`free_blocks`](Self::free_blocks), which says so: a file
-    /// with such blocks can be deleted.
+    /// When a group cannot be read. What is broken is left to [`free_blocks`](Self::free_blocks),
+    /// which says so: a file with such blocks can be deleted.
     pub(crate) fn hold_groups(&self, handle: &Handle<'_>, blocks: &[(Pblk, u32)]) -> Result<()> {
         for &(start, len) in blocks {
             if !self.volume.geometry().contains(start, len.into()) {
@@ -190,7 +192,8 @@ impl Alloc {
         }
     }
 
-    /// Returns runs of taken clusters to the one group they lie in, not to the space that may be taken.
+    /// Returns runs of taken clusters to the one group they lie in, not to the space that may be
+    /// taken.
     pub(super) fn return_all_to_group(&self, runs: &[(Cluster, u32)]) {
         let group = runs.first().map(|(first, len)| self.run_of(*first, *len));
         let Some(Ok((group, _))) = group else { return };
@@ -218,10 +221,12 @@ impl Alloc {
         true
     }
 
-    /// Refuses blocks that are not in use, or the file system's own metadata: nothing may be written there for a file.
+    /// Refuses blocks that are not in use, or the file system's own metadata: nothing may be
+    /// written there for a file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and [`Error::BlockOutOfRange`] for such blocks; when a bitmap cannot be read.
+    /// [`Error::Corrupt`] and [`Error::BlockOutOfRange`] for such blocks; when a bitmap cannot be
+    /// read.
     pub(crate) fn check_in_use(&self, start: Pblk, len: u32) -> Result<()> {
         self.check_owned(start, len).map(drop)
     }
@@ -292,7 +297,8 @@ impl Alloc {
         })
     }
 
-    /// The group of a cluster, and where `len` clusters from it on lie in the group, or past its end.
+    /// The group of a cluster, and where `len` clusters from it on lie in the group, or past its
+    /// end.
     fn run_of(&self, first: Cluster, len: u32) -> Result<(Group, Range<u32>)> {
         let start = self.volume.cluster_size().block(first);
         let split = self.volume.geometry().bitmap_position(start);

@@ -1,9 +1,9 @@
 //! Which clusters of a group may be handed out, and which blocks of 2^k of them side by side.
 //!
-//! Level k has a bit for each aligned block of 2^k clusters, set if all of them are free: each bit is
-//! the conjunction of two of the level below. So a change costs a few words on the levels it reaches,
-//! and a look for 2^k clusters is a look for a set bit. How many blocks there are of an order that are
-//! no part of a larger free one follows from the number of set bits of two levels.
+//! Level k has a bit for each aligned block of 2^k clusters, set if all of them are free: each bit
+//! is the conjunction of two of the level below. So a change costs a few words on the levels it
+//! reaches, and a look for 2^k clusters is a look for a set bit. How many blocks there are of an
+//! order that are no part of a larger free one follows from the number of set bits of two levels.
 
 use std::ops::Range;
 
@@ -277,9 +277,9 @@ impl Buddy {
         })
     }
 
-    /// `len` free clusters below `end`: at `goal` if they are there, else in the first block behind it, else in the first
-    /// of the group; in one with room for `room`, if there is any. `None` if no block of the order is free, though
-    /// as many may lie side by side.
+    /// `len` free clusters below `end`: at `goal` if they are there, else in the first block behind
+    /// it, else in the first of the group; in one with room for `room`, if there is any. `None` if
+    /// no block of the order is free, though as many may lie side by side.
     pub(super) fn near(&self, goal: u32, end: u32, len: u32, room: u32) -> Option<Range<u32>> {
         let end = end.min(self.clusters);
         let goal = if goal < end { goal } else { 0 };
@@ -302,7 +302,8 @@ impl Buddy {
         Some(start..start + len)
     }
 
-    /// The first cluster of a free block of the order below `end`, the first one from `goal` on or else of all.
+    /// The first cluster of a free block of the order below `end`, the first one from `goal` on or
+    /// else of all.
     fn block_near(&self, goal: u32, end: u32, order: u32) -> Option<u32> {
         if self.largest()? < order {
             return None;
@@ -315,8 +316,8 @@ impl Buddy {
         Some(block << order)
     }
 
-    /// The first `len` free clusters side by side below `end`, from `goal` on or else anywhere; if there
-    /// are not as many, the most there are.
+    /// The first `len` free clusters side by side below `end`, from `goal` on or else anywhere; if
+    /// there are not as many, the most there are.
     pub(super) fn longest(&self, goal: u32, end: u32, len: u32) -> Option<Range<u32>> {
         let end = end.min(self.clusters);
         let goal = if goal < end { goal } else { 0 };

@@ -1,10 +1,12 @@
 //! Groups that a CPU avoids for a while because other CPUs take inodes there.
 //!
-//! Files go to the group of their directory. When several CPUs fill one directory, the lock of that group, its bitmap and
-//! its counts go back and forth between their caches. So a CPU that finds others at it avoids the group for a while
-//! and takes its inodes in another one of the same flex group, whose inode tables lie side by side.
+//! Files go to the group of their directory. When several CPUs fill one directory, the lock of that
+//! group, its bitmap and its counts go back and forth between their caches. So a CPU that finds
+//! others at it avoids the group for a while and takes its inodes in another one of the same flex
+//! group, whose inode tables lie side by side.
 //!
-//! This is a hint: stores that others overwrite do no harm, and a CPU that comes back too early finds out again.
+//! This is a hint: stores that others overwrite do no harm, and a CPU that comes back too early
+//! finds out again.
 
 use super::Alloc;
 use crate::meta::Seq;
@@ -22,8 +24,9 @@ const LASTING: u32 = 2;
 #[derive(Debug)]
 pub(super) struct ContendedGroups(PerCpu<Notes>);
 
-/// The groups that one CPU avoids, each in the place of its number modulo [`NOTES`]. The high half is the group plus 1, the
-/// low half that of the number of the transaction in which other CPUs were found in the group.
+/// The groups that one CPU avoids, each in the place of its number modulo [`NOTES`]. The high half
+/// is the group plus 1, the low half that of the number of the transaction in which other CPUs were
+/// found in the group.
 type Notes = [AtomicU64; NOTES];
 
 impl ContendedGroups {
@@ -65,7 +68,8 @@ impl Alloc {
         }
     }
 
-    /// Makes a CPU that met others in `group` avoid it for a while, if there is another one to go to. Returns whether it does.
+    /// Makes a CPU that met others in `group` avoid it for a while, if there is another one to go
+    /// to. Returns whether it does.
     pub(super) fn avoid_for_a_while(&self, group: Group, cpu: usize, now: Seq) -> bool {
         let group = group.get();
         let avoids = alternate_group(self.volume.geometry(), group, cpu) != group;
@@ -76,8 +80,9 @@ impl Alloc {
     }
 }
 
-/// Chooses the group that a CPU uses instead of `group`: one of the same flex group, each CPU's another one while there are
-/// enough, the first of them behind `group`. Returns `group` itself where flex groups are of one group.
+/// Chooses the group that a CPU uses instead of `group`: one of the same flex group, each CPU's
+/// another one while there are enough, the first of them behind `group`. Returns `group` itself
+/// where flex groups are of one group.
 pub(super) fn alternate_group(geometry: &Geometry, group: u32, cpu: usize) -> u32 {
     let groups = geometry.groups_count().max(1);
     let flex = geometry.groups_per_flex().max(1);

@@ -1,7 +1,8 @@
-//! The blocks that belong to the file system itself: superblocks, descriptors, bitmaps, inode tables; and those of the
-//! journal.
+//! The blocks that belong to the file system itself: superblocks, descriptors, bitmaps, inode
+//! tables; and those of the journal.
 //!
-//! No file may own one of them, whatever a map or a bitmap says: a write to such a file would go over them.
+//! No file may own one of them, whatever a map or a bitmap says: a write to such a file would go
+//! over them.
 
 use super::Alloc;
 use crate::{Error, InPlace, Place, Result};

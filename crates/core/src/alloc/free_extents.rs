@@ -45,9 +45,9 @@ impl FreeExtents {
         self.longest = self.longest.max(blocks);
     }
 
-    /// Finds how the free space lies, by the bitmaps as they are on the device, or will be with what has changed
-    /// since: space that is only kept ready for a file counts as free. Reads the bitmap of each group
-    /// that is not in memory.
+    /// Finds how the free space lies, by the bitmaps as they are on the device, or will be with
+    /// what has changed since: space that is only kept ready for a file counts as free. Reads the
+    /// bitmap of each group that is not in memory.
     ///
     /// # Errors
     /// When the device fails, or descriptors or bitmaps break the format.

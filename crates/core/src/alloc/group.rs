@@ -1,8 +1,9 @@
 //! One block group in memory: what commit will encode of it, and what may be handed out.
 //!
-//! A group that was loaded once is remembered: its descriptor is always the newest. Its bitmaps may leave
-//! memory while the device, or what waits for its checkpoint, has the same; until they come back the group
-//! is *away*. See [`memory`](super::memory). A group that was never loaded is as the device has it.
+//! A group that was loaded once is remembered: its descriptor is always the newest. Its bitmaps may
+//! leave memory while the device, or what waits for its checkpoint, has the same; until they come
+//! back the group is *away*. See [`memory`](super::memory). A group that was never loaded is as the
+//! device has it.
 
 use super::bits::{Bitmap, is_clear};
 use super::buddy::Buddy;
@@ -108,7 +109,7 @@ impl Slot {
         (!locked.away).then_some(locked)
     }
 
-    /// The same, also `None` if somebody holds the lock.
+    /// Takes the lock without waiting: `None` also if another thread holds it.
     pub(super) fn try_lock<'a>(&'a self, loaded: &'a Loaded) -> Option<Locked<'a>> {
         let locked = self.locked(loaded, loaded.state.try_lock()?);
         (!locked.away).then_some(locked)
@@ -178,12 +179,14 @@ pub(super) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Lets the bitmaps go, if all that is in them can be had again: nothing was taken or freed that the
-    /// device does not know of, and the last transaction that changed them is durable, `durable` being the
-    /// newest that is. `seal` brings the checksums of the descriptor up to date.
+    /// Lets the bitmaps go, if all that is in them can be had again: nothing was taken or freed
+    /// that the device does not know of, and the last transaction that changed them is durable,
+    /// `durable` being the newest that is. `seal` brings the checksums of the descriptor up to
+    /// date.
     pub(super) fn leave(&mut self, durable: u64, seal: impl FnOnce(&mut State)) -> bool {
         let state = &mut *self.state;
-        // Each cluster that is free to be taken is free on the device: are there as many, they are the same.
+        // Each cluster that is free to be taken is free on the device: are there as many, they are
+        // the same.
         let same = state.space.free() == state.desc.free_clusters;
         let changed = state.blocks_changed || state.inodes_changed;
         if state.away || changed || !same || self.loaded.touched.last() > durable {
@@ -200,7 +203,8 @@ impl Locked<'_> {
         true
     }
 
-    /// Puts bitmaps back, as they were read after they had left `left` times, if they are away since.
+    /// Puts bitmaps back, as they were read after they had left `left` times, if they are away
+    /// since.
     pub(super) fn come_back(&mut self, read: State, left: u64) -> bool {
         let state = &mut *self.state;
         if !state.away || state.left != left {
@@ -270,11 +274,11 @@ pub(super) struct State {
     pub(super) left: u64,
     /// Which clusters inodes on the device own.
     pub(super) blocks: Bitmap,
-    /// `blocks` as the last transaction left them that commit has taken, which is what a crash may bring
-    /// back at the latest.
+    /// `blocks` as the last transaction left them that commit has taken, which is what a crash may
+    /// bring back at the latest.
     pub(super) before: Bitmap,
-    /// Which clusters may be handed out: not those of `blocks`, nor the ones taken and not yet committed,
-    /// nor the ones freed by transactions that have not committed.
+    /// Which clusters may be handed out: not those of `blocks`, nor the ones taken and not yet
+    /// committed, nor the ones freed by transactions that have not committed.
     pub(super) space: Buddy,
     /// Where others find the group, as of the last time its lock was let go.
     pub(super) standing: Standing,
@@ -284,7 +288,7 @@ pub(super) struct State {
     pub(super) inodes: Bitmap,
     /// Whether commit has not yet seen the newest `blocks`.
     pub(super) blocks_changed: bool,
-    /// The same for `inodes`.
+    /// Whether `inodes` changed since the last commit.
     pub(super) inodes_changed: bool,
     /// Inodes below this index are in use, or none that files may have.
     pub(super) inodes_used_below: u32,
@@ -297,8 +301,8 @@ pub(super) struct State {
     pub(super) has_uninit: bool,
 }
 
-/// Which CPUs take inodes of a group. A block of the inode table that several of them fill at the same time, and all
-/// that is kept about its inodes, would go back and forth between their caches.
+/// Which CPUs take inodes of a group. A block of the inode table that several of them fill at the
+/// same time, and all that is kept about its inodes, would go back and forth between their caches.
 #[derive(Debug, Default)]
 pub(super) struct Takers {
     /// For each CPU the block of the table it took an inode of last, and 1; 0 for none.
@@ -309,12 +313,14 @@ pub(super) struct Takers {
 }
 
 impl Takers {
-    /// CPUs take turns if more than one in so many inodes is taken by another one than the one before.
+    /// CPUs take turns if more than one in so many inodes is taken by another one than the one
+    /// before.
     const ONE_IN: u8 = 5;
     const MANY: u8 = 16;
     const MOST: u8 = 32;
 
-    /// Notes that this CPU took an inode of this block of the table. Whether others take some as well, in turn with it.
+    /// Notes that this CPU took an inode of this block of the table. Whether others take some as
+    /// well, in turn with it.
     fn took(&mut self, cpu: usize, block: u32) -> bool {
         if cpu >= self.blocks.len() {
             self.blocks.resize(cpu + 1, 0);
@@ -380,8 +386,8 @@ impl State {
         self.desc.free_clusters += len;
     }
 
-    /// Cuts clusters that were just released into those that the running transaction has allocated, and
-    /// others.
+    /// Cuts clusters that were just released into those that the running transaction has allocated,
+    /// and others.
     pub(super) fn split_by_age(
         &mut self,
         run: Range<u32>,
@@ -408,8 +414,8 @@ impl State {
         self.blocks.edit()
     }
 
-    /// The first free inode from index `lowest` on; if several CPUs take inodes here, none of a block of the inode
-    /// table that another one is filling, while there are others.
+    /// The first free inode from index `lowest` on; if several CPUs take inodes here, none of a
+    /// block of the inode table that another one is filling, while there are others.
     pub(super) fn find_inode(
         &mut self,
         lowest: u32,
@@ -435,7 +441,8 @@ impl State {
         Some(first)
     }
 
-    /// Marks a free inode as used. Whether other CPUs take inodes here as well, in turn with this one.
+    /// Marks a free inode as used. Whether other CPUs take inodes here as well, in turn with this
+    /// one.
     pub(super) fn take_inode(
         &mut self,
         index: u32,

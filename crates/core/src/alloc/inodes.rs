@@ -29,8 +29,8 @@ impl Alloc {
         self.take_inode_on(cpu, handle, parent, is_dir)
     }
 
-    /// Takes an inode as [`take_inode`](Self::take_inode) does, for a CPU that may be another one than
-    /// that of the caller.
+    /// Takes an inode as [`take_inode`](Self::take_inode) does, for a CPU that may be another one
+    /// than that of the caller.
     pub(super) fn take_inode_on(
         &self,
         cpu: usize,

@@ -32,7 +32,7 @@ impl Alloc {
         Ok(())
     }
 
-    /// The same; returns which blocks of the table were zeroed now.
+    /// Zeros the table up to `index`, alone; returns which of its blocks were zeroed now.
     fn zero_alone(&self, slot: &Slot, loaded: &Loaded, index: u32) -> Result<Range<u32>> {
         let _alone = loaded.zeroing.lock();
         let (table, sound) = {

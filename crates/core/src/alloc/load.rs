@@ -1,5 +1,5 @@
-//! The way from the device to a group in memory: checked, or made from the geometry where the device
-//! has nothing yet.
+//! The way from the device to a group in memory: checked, or made from the geometry where the
+//! device has nothing yet.
 
 use super::Alloc;
 use super::bits::{Bitmap, is_set};
@@ -55,7 +55,8 @@ impl Alloc {
         let state = match state {
             Ok(state) => state,
             Err(error) if error.is_corruption() => {
-                // Somebody else may have loaded the group and changed it since the descriptor was looked at.
+                // Somebody else may have loaded the group and changed it since the descriptor was
+                // looked at.
                 let is_overtaken = match known {
                     None => slot.loaded().is_some(),
                     Some(loaded) => {
@@ -97,8 +98,8 @@ impl Alloc {
 }
 
 impl Alloc {
-    /// As [`load_group`](Self::load_group), for a search that is likely to go on to the groups behind: their
-    /// bitmaps, as far as they lie beside this one's, are read along with it.
+    /// As [`load_group`](Self::load_group), for a search that is likely to go on to the groups
+    /// behind: their bitmaps, as far as they lie beside this one's, are read along with it.
     pub(super) fn load_group_ahead(&self, group: Group, most: u32) -> Result<(&Slot, &Loaded)> {
         if self.slot(group)?.loaded().is_none() {
             let desc = self.descriptor(group)?;
@@ -115,7 +116,8 @@ impl Alloc {
         self.load_group(group)
     }
 
-    /// How many bitmaps of groups from `group` on that are not in memory lie side by side from `block` on.
+    /// How many bitmaps of groups from `group` on that are not in memory lie side by side from
+    /// `block` on.
     fn bitmaps_beside(&self, group: Group, block: Pblk, what: Structure, most: u32) -> u32 {
         let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
         let lies = |ahead: u32| {

@@ -1,9 +1,10 @@
 //! Which groups stay in memory.
 //!
-//! The bitmaps of a group take some five blocks, and there may be many thousand groups. Beyond a budget, a
-//! group whose bitmaps can be read again lets them go when another one comes; what was used since
-//! the last look is passed over once (the clock algorithm). Groups with blocks that somebody has taken, or that
-//! transactions have changed which are not durable, stay whatever the budget says.
+//! The bitmaps of a group take some five blocks, and there may be many thousand groups. Beyond a
+//! budget, a group whose bitmaps can be read again lets them go when another one comes; what was
+//! used since the last look is passed over once (the clock algorithm). Groups with blocks that
+//! somebody has taken, or that transactions have changed which are not durable, stay whatever the
+//! budget says.
 
 use super::Alloc;
 use super::image::seal;
@@ -48,7 +49,8 @@ impl InMemory {
 }
 
 impl Alloc {
-    /// Notes that the bitmaps of `group` came into memory, and lets others go if there are too many.
+    /// Notes that the bitmaps of `group` came into memory, and lets others go if there are too
+    /// many.
     pub(super) fn note_in_memory(&self, group: Group) {
         let in_memory = &self.in_memory;
         let mut ring = in_memory.ring.lock();

@@ -34,16 +34,16 @@
 //! disk bitmap, and besides what is taken for data still on its way, and what was freed by a
 //! transaction that has not committed. It is never encoded.
 //!
-//! So blocks go through three steps: [`Alloc::take_blocks`] marks them in the allocator bitmap, without a
-//! handle; [`Alloc::commit_blocks`] marks them in the disk bitmap, under the handle that also maps them;
-//! or they are given back when the [`Taken`] is dropped. Freed blocks leave the disk bitmap at once
-//! and the allocator bitmap after the commit.
+//! So blocks go through three steps: [`Alloc::take_blocks`] marks them in the allocator bitmap,
+//! without a handle; [`Alloc::commit_blocks`] marks them in the disk bitmap, under the handle that
+//! also maps them; or they are given back when the [`Taken`] is dropped. Freed blocks leave the
+//! disk bitmap at once and the allocator bitmap after the commit.
 //!
 //! # Locking
 //!
-//! Each group has a lock of rank `Group`, held for a change of its bits and never across I/O: a group
-//! is loaded before it is locked. No function here holds two. Whether a group is worth a look is read
-//! from counters without its lock. `freed` has lists of rank `Freed`, one for each CPU.
+//! Each group has a lock of rank `Group`, held for a change of its bits and never across I/O: a
+//! group is loaded before it is locked. No function here holds two. Whether a group is worth a look
+//! is read from counters without its lock. `freed` has lists of rank `Freed`, one for each CPU.
 //!
 //! # Invariants
 //!
@@ -129,7 +129,8 @@ pub struct Alloc {
     /// What no file's map may lead to.
     kept: Fixed,
     space: Space,
-    /// Clusters that are free on the device and yet somebody's: promised, or kept by their file as numbers.
+    /// Clusters that are free on the device and yet somebody's: promised, or kept by their file as
+    /// numbers.
     promised: ShardedCounter,
     prealloc: Prealloc,
     freed: Freed,
@@ -177,12 +178,12 @@ pub(crate) struct AllocOptions {
 }
 
 impl Alloc {
-    /// The allocator of `volume`, whose log has been replayed. Reads all descriptors; bitmaps come in
-    /// when they are needed.
+    /// The allocator of `volume`, whose log has been replayed. Reads all descriptors; bitmaps come
+    /// in when they are needed.
     ///
     /// # Errors
-    /// When the device fails, a descriptor is damaged, or two groups claim one block. [`Error::Unsupported`] for clusters
-    /// that cannot be.
+    /// When the device fails, a descriptor is damaged, or two groups claim one block.
+    /// [`Error::Unsupported`] for clusters that cannot be.
     pub(crate) fn new(
         volume: Arc<Volume>,
         journal: Arc<Journal>,
@@ -262,7 +263,8 @@ impl Alloc {
         self.dirs.count()
     }
 
-    /// Whether data that was allocated and freed by one transaction can be taken again before it commits.
+    /// Whether data that was allocated and freed by one transaction can be taken again before it
+    /// commits.
     fn reuses_at_once(&self) -> bool {
         #[cfg(feature = "baseline")]
         if self.forms.frees_late() {
@@ -359,16 +361,16 @@ impl Alloc {
         Some(slot.loaded()?.inode_table)
     }
 
-    /// The block bitmap of a group, as commit would encode it, if the group was ever loaded. May wait for
-    /// the device.
+    /// The block bitmap of a group, as commit would encode it, if the group was ever loaded. May
+    /// wait for the device.
     fn live_block_bitmap(&self, group: Group) -> Option<Arc<[u8]>> {
         self.slot(group).ok()?.loaded()?;
         let (_, state) = self.lock_group(group).ok()?;
         Some(state.blocks.image())
     }
 
-    /// The inode bitmap of a group and the number of inodes at the end of its table that were
-    /// never used, if the group was ever loaded and so may be newer than on the device. May wait for the
+    /// The inode bitmap of a group and the number of inodes at the end of its table that were never
+    /// used, if the group was ever loaded and so may be newer than on the device. May wait for the
     /// device.
     pub(crate) fn live_inode_bitmap(&self, group: Group) -> Option<(Arc<[u8]>, u32)> {
         self.slot(group).ok()?.loaded()?;

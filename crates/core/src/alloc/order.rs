@@ -1,11 +1,12 @@
 //! Groups by what they have free: found without a lock.
 //!
-//! Each group that has free clusters is in two sets: by the order of its largest free block, and by that of
-//! the average length of its free runs, within one. A group moves between sets under its own lock, into the new set
-//! before it leaves the old one. A group that is not in memory stands where the count of its descriptor
-//! would put it if all lay side by side.
+//! Each group that has free clusters is in two sets: by the order of its largest free block, and by
+//! that of the average length of its free runs, within one. A group moves between sets under its
+//! own lock, into the new set before it leaves the old one. A group that is not in memory stands
+//! where the count of its descriptor would put it if all lay side by side.
 //!
-//! The sets are hints: who looks at them may be late, and they alone never mean that there is no space.
+//! The sets are hints: who looks at them may be late, and they alone never mean that there is no
+//! space.
 
 use super::buddy::{Buddy, ORDERS, order_of};
 use extant_sync::{AtomicBitSet, RmwClass};
@@ -16,7 +17,8 @@ static AVERAGE: RmwClass = RmwClass::new("groups by average free run");
 /// Where a group stands: in which sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Standing {
-    /// The order of the largest free block, and that of the average free run. `None` when nothing is free.
+    /// The order of the largest free block, and that of the average free run. `None` when nothing
+    /// is free.
     orders: Option<(u8, u8)>,
 }
 
@@ -31,8 +33,8 @@ impl Standing {
         Self { orders }
     }
 
-    /// Of a group in memory that stood here: one whose average run is about as long as it was keeps that place, as
-    /// each request and each file that goes would move it there and back.
+    /// Of a group in memory that stood here: one whose average run is about as long as it was keeps
+    /// that place, as each request and each file that goes would move it there and back.
     pub(super) fn next(self, buddy: &Buddy) -> Self {
         let average = (buddy.free() / buddy.fragments().max(1)).checked_ilog2();
         let orders = buddy.largest().zip(average).map(|(largest, average)| {

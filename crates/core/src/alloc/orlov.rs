@@ -1,9 +1,10 @@
 //! Which group a new inode should have.
 //!
-//! Files go where their directory is, so that reading a directory and its files stays in one
-//! place, unless several CPUs fill one directory (see [`contention`](super::contention)). Directories directly below the root (or one marked so) are spread over the disk, as their
-//! trees seldom have to do with each other; deeper ones stay near their parent as long as that part of
-//! the disk is not crowded.
+//! Files go where their directory is, so that reading a directory and its files stays in one place,
+//! unless several CPUs fill one directory (see [`contention`](super::contention)). Directories
+//! directly below the root (or one marked so) are spread over the disk, as their trees seldom have
+//! to do with each other; deeper ones stay near their parent as long as that part of the disk is
+//! not crowded.
 //!
 //! Source: Grigoriy Orlov's allocation for FreeBSD, and "Orlov allocator" in the kernel's ext4
 //! documentation. With `flex_bg` a flex group counts as one group.
@@ -39,7 +40,8 @@ pub(crate) struct Parent {
 }
 
 impl Alloc {
-    /// The groups in which a CPU should look for a free inode in transaction `now`, best first. Ends with all groups.
+    /// The groups in which a CPU should look for a free inode in transaction `now`, best first.
+    /// Ends with all groups.
     pub(super) fn inode_groups(
         &self,
         parent: Parent,
@@ -103,8 +105,9 @@ impl Alloc {
         } else {
             self.near(home / per_unit, per_unit, units)
         };
-        // Within the unit: with the parent if it is there, else where the fewest directories are. Whoever works below one
-        // of those that are spread then does not meet whoever works below another in one group.
+        // Within the unit: with the parent if it is there, else where the fewest directories are.
+        // Whoever works below one of those that are spread then does not meet whoever works below
+        // another in one group.
         let within = unit * per_unit..((unit + 1).saturating_mul(per_unit)).min(groups);
         let has_inodes = |group: u32| {
             let slot = self.slots.get(group as usize);

@@ -15,7 +15,8 @@ pub struct Request {
     pub min: u32,
     /// Block numbers must fit 32 bits: indirect maps hold no others.
     pub below_32_bits: bool,
-    /// May use all free blocks, to finish what was begun. Otherwise those that whoever the thread acts for may have.
+    /// May use all free blocks, to finish what was begun. Otherwise those that whoever the thread
+    /// acts for may have.
     pub privileged: bool,
 }
 
@@ -28,7 +29,8 @@ pub enum FreedKind {
     Metadata,
 }
 
-/// Blocks taken from the allocator and not yet owned on the device: whole clusters. Given back when dropped.
+/// Blocks taken from the allocator and not yet owned on the device: whole clusters. Given back when
+/// dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Taken<'f> {
@@ -94,8 +96,8 @@ impl<'f> Taken<'f> {
         alloc.note_promised(clusters.into());
     }
 
-    /// Turns the blocks into numbers, the first and how many, for a caller that remembers them: they stay taken until
-    /// [`from_raw`](Self::from_raw).
+    /// Turns the blocks into numbers, the first and how many, for a caller that remembers them:
+    /// they stay taken until [`from_raw`](Self::from_raw).
     pub(crate) fn into_raw(self) -> (Pblk, u32) {
         let raw = (self.start(), self.len());
         self.alloc.note_promised(self.clusters.into());

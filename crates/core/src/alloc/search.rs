@@ -4,11 +4,12 @@
 //!
 //! 1. *The goal.* As many as wanted at the goal, or in its group. Touches nothing but that group.
 //! 2. *A power of two.* A group whose largest free block holds them all.
-//! 3. *The length.* A group whose free runs are as long on average, for lengths between two powers of two.
+//! 3. *The length.* A group whose free runs are as long on average, for lengths between two powers
+//!    of two.
 //! 4. *The best there is.* Fewer and fewer, never below what the request needs.
 //! 5. *Any.* Every group, by its count of free clusters.
-//! 6. *Any, waiting.* The same without passing by groups that others use, and without trusting anything
-//!    but the groups themselves. Only this one can say that there is no space.
+//! 6. *Any, waiting.* The same without passing by groups that others use, and without trusting
+//!    anything but the groups themselves. Only this one can say that there is no space.
 //!
 //! A group that somebody else uses is passed by, so threads that meet in one part.
 
@@ -36,7 +37,8 @@ type Spot = (Group, Range<u32>);
 enum Look {
     /// For this many, where a block of the order is free.
     Block(u32),
-    /// For this many, however they lie; if there are fewer, the most there are, if at least so many.
+    /// For this many, however they lie; if there are fewer, the most there are, if at least so
+    /// many.
     Run(u32, u32),
 }
 
@@ -44,7 +46,8 @@ enum Look {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     pub(super) goal: Cluster,
-    /// Away from the goal, in a place with room for so many, if there is any and that is more than are wanted: to go on there.
+    /// Away from the goal, in a place with room for so many, if there is any and that is more than
+    /// are wanted: to go on there.
     pub(super) room: u32,
     /// Numbers of blocks must fit 32 bits.
     pub(super) below_32_bits: bool,
@@ -143,7 +146,8 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Looks into up to `most` groups that stand in some of `orders`, nearest behind the goal first.
+    /// Looks into up to `most` groups that stand in some of `orders`, nearest behind the goal
+    /// first.
     fn by(&self, by: By, orders: Range<u32>, most: usize, look: Look) -> Result<Option<Spot>> {
         let home = self.home.get();
         let mut tried = 0;

@@ -1,10 +1,13 @@
 //! Whose share of the free blocks something is paid from.
 //!
-//! The superblock reserves blocks for user 0, for one user and for the members of one group. Whether somebody is one of them is decided where
-//! space is taken or promised, which is many calls below the operation that he asked for. As in Linux it is the thread that knows
-//! for whom it acts: an operation says so for as long as it lasts ([`Spending`]), of the file system it changes. A thread that says nothing
-//! of a file system acts for nobody else there, and may take the reserve: programs that use images of their own, and the engine's threads.
-//! What finishes something that was let in before, as writeback does, is nobody's and asks for all there is, whichever thread does it.
+//! The superblock reserves blocks for user 0, for one user and for the members of one group.
+//! Whether somebody is one of them is decided where space is taken or promised, which is many calls
+//! below the operation that he asked for. As in Linux it is the thread that knows for whom it acts:
+//! an operation says so for as long as it lasts ([`Spending`]), of the file system it changes. A
+//! thread that says nothing of a file system acts for nobody else there, and may take the reserve:
+//! programs that use images of their own, and the engine's threads. What finishes something that
+//! was let in before, as writeback does, is nobody's and asks for all there is, whichever thread
+//! does it.
 
 use super::{Alloc, Request};
 use extant_sync::thread_local;
@@ -69,8 +72,8 @@ impl Request {
     }
 }
 
-/// Has what this thread takes of a file system paid from somebody's share, as long as this lives. Within another one of the same file
-/// system it comes before that one.
+/// Has what this thread takes of a file system paid from somebody's share, as long as this lives.
+/// Within another one of the same file system it comes before that one.
 #[derive(Debug)]
 #[must_use = "the thread acts for whom it did before when this is dropped"]
 pub struct Spending {
@@ -81,15 +84,16 @@ pub struct Spending {
 
 impl Drop for Spending {
     fn drop(&mut self) {
-        // Those inside end before, as values of a thread do. Without its values, the thread is about to end.
+        // Those inside end before, as values of a thread do. Without its values, the thread is
+        // about to end.
         let _ = SHARES.try_with(|shares| shares.borrow_mut().truncate(self.depth));
     }
 }
 
 impl Spending {
     /// Has the space that this thread takes of `alloc`'s file system until the result is dropped
-    /// paid from what is for all, or the reserve too if that `has_reserve`. `is_limited` says whether
-    /// quotas hold it to limits. Without an allocator there is nothing to take.
+    /// paid from what is for all, or the reserve too if that `has_reserve`. `is_limited` says
+    /// whether quotas hold it to limits. Without an allocator there is nothing to take.
     pub(crate) fn new(alloc: Option<&Alloc>, has_reserve: bool, is_limited: bool) -> Self {
         let share = if has_reserve {
             Share::Reserve
@@ -114,7 +118,8 @@ impl Spending {
 }
 
 impl Alloc {
-    /// Whether the thread acts for somebody who is held to limits of quotas: not for user 0, nor for nobody.
+    /// Whether the thread acts for somebody who is held to limits of quotas: not for user 0, nor
+    /// for nobody.
     pub(crate) fn is_limited(&self) -> bool {
         self.said().is_some_and(|entry| entry.limited)
     }

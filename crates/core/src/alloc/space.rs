@@ -1,9 +1,10 @@
 //! Who may take how many blocks: exact, and without a lock while there is plenty.
 //!
 //! The blocks that may be taken lie in three kinds of places: near each CPU a few, in a common pool
-//! most, and aside the reserve, which few may have, and the last blocks of it nobody but the engine. Taking is subtracting from one of them, so
-//! more is never given out than there is. While the pool is low nothing stays near a CPU, and whoever
-//! finds too little collects what does: so a refusal is exact.
+//! most, and aside the reserve, which few may have, and the last blocks of it nobody but the
+//! engine. Taking is subtracting from one of them, so more is never given out than there is. While
+//! the pool is low nothing stays near a CPU, and whoever finds too little collects what does: so a
+//! refusal is exact.
 //!
 //! This decides how many; which ones is found afterwards in the groups' bitmaps.
 
@@ -39,7 +40,8 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// `free` blocks, of which `reserved` are not for everybody, and of those the `last` ones for the engine alone.
+    /// `free` blocks, of which `reserved` are not for everybody, and of those the `last` ones for
+    /// the engine alone.
     pub(super) fn new(free: u64, reserved: u64, last: u64) -> Self {
         let free = i64::try_from(free).unwrap_or(i64::MAX);
         let reserve_full = i64::try_from(reserved).unwrap_or(i64::MAX);
@@ -147,8 +149,9 @@ impl Space {
         }
     }
 
-    /// Takes out blocks that can never be found: those of a group that turned out to be damaged. What the pool does not have of
-    /// them is missing from what lies near CPUs, and then from the reserve, so that none is granted that is not there.
+    /// Takes out blocks that can never be found: those of a group that turned out to be damaged.
+    /// What the pool does not have of them is missing from what lies near CPUs, and then from the
+    /// reserve, so that none is granted that is not there.
     pub(super) fn lose(&self, blocks: u32) {
         let _alone = self.collecting.lock();
         self.collect();

@@ -106,7 +106,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// The same image opened in another way.
+    /// Opens the same image in another way.
     fn reopened(self, options: MountOptions) -> Self {
         let Self { fs, image, _dir } = self;
         fs.close().unwrap();

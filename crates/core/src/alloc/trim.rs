@@ -1,13 +1,14 @@
 //! Telling the device of all that is free, when somebody asks for it.
 //!
-//! What is told of is taken first, as if for a file, and given back after the device has answered: nobody gets a block
-//! between the look and the answer, and no lock of a group is held meanwhile. The allocator bitmap says what may be taken, so
-//! what is in use, what waits for data on its way and what was freed by a transaction that has not committed is never
-//! told of.
+//! What is told of is taken first, as if for a file, and given back after the device has answered:
+//! nobody gets a block between the look and the answer, and no lock of a group is held meanwhile.
+//! The allocator bitmap says what may be taken, so what is in use, what waits for data on its way
+//! and what was freed by a transaction that has not committed is never told of.
 //!
-//! It is done in pieces, each of which is a change of its own: freezing waits for one piece, and no more than one is missing
-//! from the free space. What is left of free space that is nearly used up is taken while those wait who find none. Free
-//! blocks that are all promised to data on its way are left alone.
+//! It is done in pieces, each of which is a change of its own: freezing waits for one piece, and no
+//! more than one is missing from the free space. What is left of free space that is nearly used up
+//! is taken while those wait who find none. Free blocks that are all promised to data on its way
+//! are left alone.
 
 use super::Alloc;
 use super::share::Share;
@@ -67,8 +68,8 @@ impl Alloc {
     /// Cuts a range into parts of groups that have free runs as long as is asked for.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a range that begins behind the end or is shorter than a block, or
-    /// runs longer than a group.
+    /// [`Error::InvalidInput`] for a range that begins behind the end or is shorter than a block,
+    /// or runs longer than a group.
     pub(crate) fn trim_parts(&self, range: TrimRange) -> Result<Vec<TrimPart>> {
         let geometry = self.volume.geometry();
         let shift = self.volume.block_size().log2();
@@ -105,14 +106,16 @@ impl Alloc {
         Ok(parts)
     }
 
-    /// Tells the device of the next free runs of a part, as many as are taken at once; of `part` what
-    /// comes behind them is left. Returns how many bytes that were. The caller is within a change.
+    /// Tells the device of the next free runs of a part, as many as are taken at once; of `part`
+    /// what comes behind them is left. Returns how many bytes that were. The caller is within a
+    /// change.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the device cannot do anything about it; when the device fails, or
-    /// the group is damaged.
+    /// [`Error::Unsupported`] when the device cannot do anything about it; when the device fails,
+    /// or the group is damaged.
     pub(crate) fn trim_next(&self, part: &mut TrimPart) -> Result<u64> {
-        // What is spared now may be wanted before it is given back: those who find no space wait for it.
+        // What is spared now may be wanted before it is given back: those who find no space wait
+        // for it.
         let _alone = self.prealloc.keep_waiting();
         let (group, least) = (part.group, part.least);
         let mut batch = self.take_spare_runs(group, part.left.clone(), least)?;
@@ -164,7 +167,8 @@ impl Alloc {
         })
     }
 
-    /// Takes free runs as far as they are promised to nobody, though others may look for just these.
+    /// Takes free runs as far as they are promised to nobody, though others may look for just
+    /// these.
     fn take_last_runs(&self, group: Group, within: Range<u32>, least: u32) -> Result<Batch> {
         let end = within.end;
         let take = |clusters| self.space.take(1, clusters, || Share::Reserve);
@@ -175,7 +179,8 @@ impl Alloc {
         Ok(batch)
     }
 
-    /// Takes free runs that are long enough, at most so many clusters, of which `grant` says how many may be taken.
+    /// Takes free runs that are long enough, at most so many clusters, of which `grant` says how
+    /// many may be taken.
     fn take_runs(
         &self,
         group: Group,

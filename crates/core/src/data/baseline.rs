@@ -1,4 +1,5 @@
-//! Which of the mechanisms of this room work as they did before they were improved, to compare with.
+//! Which of the mechanisms of this room work as they did before they were improved, to compare
+//! with.
 
 use crate::Result;
 use crate::clock::now;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 /// Which mechanisms work as they did before they were improved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// A write over data past memory holds the file's lock alone, and stores the time of the change in a transaction
-    /// each time.
+    /// A write over data past memory holds the file's lock alone, and stores the time of the change
+    /// in a transaction each time.
     pub transaction_per_overwrite: bool,
 }
 

@@ -8,7 +8,8 @@
 //! | [`Buffered`](Way::Buffered) | writes wait in memory | `buffered` |
 //! | [`Through`](Way::Through) | each write goes to the device at once | `through` |
 //!
-//! What is most frequent is tried before a way is chosen: bytes that memory has already, rows of blocks that are known.
+//! What is most frequent is tried before a way is chosen: bytes that memory has already, rows of
+//! blocks that are known.
 
 use crate::Result;
 use crate::data::buffered::{self, fast_path};
@@ -44,7 +45,8 @@ enum Access {
 }
 
 impl Way {
-    /// Returns the usual way of content outside inodes, which is the same for all files of a file system.
+    /// Returns the usual way of content outside inodes, which is the same for all files of a file
+    /// system.
     pub(in crate::data) fn usual(is_dax: bool, mode: DataMode) -> Self {
         match mode {
             _ if is_dax => Self::Dax,
@@ -64,8 +66,8 @@ impl Way {
     }
 }
 
-/// Reads from byte `offset` of a regular file that others may change meanwhile. Returns how much was
-/// read: less than the buffer holds only at the end of the file, 0 past it.
+/// Reads from byte `offset` of a regular file that others may change meanwhile. Returns how much
+/// was read: less than the buffer holds only at the end of the file, 0 past it.
 ///
 /// Bytes that are being overwritten at the same time may be old or new, each by itself.
 ///
@@ -82,12 +84,12 @@ pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<us
     }
 }
 
-/// Reads from byte `offset` of a regular file past memory. Returns how much was read: less than the buffer
-/// holds only at the end of the file, 0 past it.
+/// Reads from byte `offset` of a regular file past memory. Returns how much was read: less than the
+/// buffer holds only at the end of the file, 0 past it.
 ///
 /// # Errors
-/// [`Misaligned`](crate::Error::Misaligned) unless `offset` and the length of `buf` are multiples of a sector of the
-/// device; as for [`read_live`].
+/// [`Misaligned`](crate::Error::Misaligned) unless `offset` and the length of `buf` are multiples
+/// of a sector of the device; as for [`read_live`].
 pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     direct::check_aligned(fs, offset, buf.len())?;
     let done = match fs.data().way() {
@@ -116,13 +118,13 @@ fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8], access: Access) -> Re
     }
 }
 
-/// Writes `buf` at byte `offset` of a regular file, which grows if it ends before. Returns how much was
-/// written: less than all only when something failed after a part was written, such as space that ran
-/// out.
+/// Writes `buf` at byte `offset` of a regular file, which grows if it ends before. Returns how much
+/// was written: less than all only when something failed after a part was written, such as space
+/// that ran out.
 ///
 /// # Errors
-/// When nothing was written: [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but a
-/// regular file, [`Error::FileTooLarge`] past what the map can reach, [`Error::NoSpace`],
+/// When nothing was written: [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but
+/// a regular file, [`Error::FileTooLarge`] past what the map can reach, [`Error::NoSpace`],
 /// [`Error::ReadOnly`], [`Error::Unsupported`] for files whose map this engine does not change,
 /// [`Error::Corrupt`] when the map breaks the format, [`Error::Device`] when the device fails.
 ///
@@ -169,12 +171,12 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Re
     write(fs, held, Position::End, buf, options, Access::Usual)
 }
 
-/// Writes `buf` at byte `offset` of a regular file, past memory; the file grows if it ends before. Returns how
-/// much was written.
+/// Writes `buf` at byte `offset` of a regular file, past memory; the file grows if it ends before.
+/// Returns how much was written.
 ///
 /// # Errors
-/// [`Misaligned`](crate::Error::Misaligned) unless `offset` and the length of `buf` are multiples of a sector of the
-/// device; as for [`write_at`].
+/// [`Misaligned`](crate::Error::Misaligned) unless `offset` and the length of `buf` are multiples
+/// of a sector of the device; as for [`write_at`].
 pub fn write_direct(
     fs: &Fs,
     held: &Held,
@@ -196,10 +198,12 @@ pub fn write_direct(
     write(fs, held, to, buf, options, Access::PastMemory).map(|(_, written)| written)
 }
 
-/// Writes `buf` at the end of a regular file, past memory. Returns where that was, and how much was written.
+/// Writes `buf` at the end of a regular file, past memory. Returns where that was, and how much was
+/// written.
 ///
 /// # Errors
-/// As for [`write_direct`]; [`Misaligned`](crate::Error::Misaligned) also when the file does not end at a sector.
+/// As for [`write_direct`]; [`Misaligned`](crate::Error::Misaligned) also when the file does not
+/// end at a sector.
 pub fn append_direct(
     fs: &Fs,
     held: &Held,

@@ -1,8 +1,9 @@
 //! Content that lies inside the inode: reading and changing it there, and files that outgrow it.
 //!
-//! A regular file that is made where the file system has `inline_data` begins so, and stays so while what it holds fits
-//! beside its attributes. Its content is in the record, so each change is a transaction's like any other of the record, and
-//! no folio has any of it. Once it has left it does not come back.
+//! A regular file that is made where the file system has `inline_data` begins so, and stays so
+//! while what it holds fits beside its attributes. Its content is in the record, so each change is
+//! a transaction's like any other of the record, and no folio has any of it. Once it has left it
+//! does not come back.
 
 use crate::alloc::Request;
 use crate::clock::now;
@@ -17,8 +18,8 @@ use crate::{Error, Result, xattr};
 use extant_format::inode::MAP_BYTES;
 use extant_sync::pin;
 
-/// Reads from byte `offset` of a file whose content lies in its inode. Returns how much was read; `None` for any other
-/// file.
+/// Reads from byte `offset` of a file whose content lies in its inode. Returns how much was read;
+/// `None` for any other file.
 ///
 /// # Errors
 /// When the attributes in the inode break the format.
@@ -35,8 +36,9 @@ pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
     }
 }
 
-/// Writes to a file whose content lies in its inode, if what it holds then fits there. Returns where, and how much. `None` for
-/// any other file, and for one that had to outgrow its inode, where nothing has been written yet.
+/// Writes to a file whose content lies in its inode, if what it holds then fits there. Returns
+/// where, and how much. `None` for any other file, and for one that had to outgrow its inode, where
+/// nothing has been written yet.
 ///
 /// # Errors
 /// As for [`check_changeable`] and [`outgrow`]; when the attributes in the inode break the format.
@@ -90,8 +92,9 @@ fn write_inside(
     Ok(Some((start, buf.len())))
 }
 
-/// Returns what a file whose content lies in its inode holds once it has this size, if that fits there; `None` also for any other
-/// file. The caller holds `op` exclusively: [`replace`] is the next step.
+/// Returns what a file whose content lies in its inode holds once it has this size, if that fits
+/// there; `None` also for any other file. The caller holds `op` exclusively: [`replace`] is the
+/// next step.
 ///
 /// # Errors
 /// When the attributes in the inode break the format.
@@ -107,7 +110,8 @@ pub(super) fn resized_alone(fs: &Fs, held: &Held, size: u64) -> Result<Option<Ve
     Ok(around.map(|_| content))
 }
 
-/// Returns the first `size` bytes of what lies in an inode, zeros behind its end; `None` if no inode has room for so much.
+/// Returns the first `size` bytes of what lies in an inode, zeros behind its end; `None` if no
+/// inode has room for so much.
 fn content_of_size(fs: &Fs, image: &Inode, size: u64) -> Result<Option<Vec<u8>>> {
     if size > u64::from(fs.geometry().inode_size()) {
         return Ok(None);
@@ -117,13 +121,15 @@ fn content_of_size(fs: &Fs, image: &Inode, size: u64) -> Result<Option<Vec<u8>>>
     Ok(Some(content))
 }
 
-/// Returns the attributes of an inode with the part of `content` that the map has no room for; `None` if they have none either.
+/// Returns the attributes of an inode with the part of `content` that the map has no room for;
+/// `None` if they have none either.
 fn attributes_around(fs: &Fs, image: &Inode, content: &[u8]) -> Result<Option<Box<[u8]>>> {
     let rest = content.get(MAP_BYTES..).unwrap_or_default();
     fs.xattrs_with_content(image, Some(rest))
 }
 
-/// Puts `content`, for which there is room, in the place of what lies in an inode. The caller holds `op` exclusively.
+/// Puts `content`, for which there is room, in the place of what lies in an inode. The caller holds
+/// `op` exclusively.
 ///
 /// # Errors
 /// When the attributes in the inode break the format; what stopped the journal.
@@ -150,10 +156,12 @@ pub(super) fn replace(
     })
 }
 
-/// Gives a file whose content lies in its inode a block for that, so that it can be changed. Does nothing to any other.
+/// Gives a file whose content lies in its inode a block for that, so that it can be changed. Does
+/// nothing to any other.
 ///
 /// # Errors
-/// As for [`check_changeable`]: what may not be changed stays as it is. [`Error::NoSpace`]; when the attributes in the inode break the format; what the device says.
+/// As for [`check_changeable`]: what may not be changed stays as it is. [`Error::NoSpace`]; when
+/// the attributes in the inode break the format; what the device says.
 pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
     if !held.image(&pin()).is_inline() {
         return Ok(());
@@ -162,7 +170,8 @@ pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
     outgrow_alone(fs, held)
 }
 
-/// Gives a file whose content lies in its inode a block, as [`outgrow`] does. The caller holds `op` exclusively.
+/// Gives a file whose content lies in its inode a block, as [`outgrow`] does. The caller holds `op`
+/// exclusively.
 pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
     let image = held.snapshot();
     if !image.is_inline() {

@@ -119,7 +119,8 @@ pub(super) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
     (blocks << block_size.log2()).min(i64::MAX as u64)
 }
 
-/// Blocks of a file mapped by indirect blocks that can be charged to it along with those of pointers.
+/// Blocks of a file mapped by indirect blocks that can be charged to it along with those of
+/// pointers.
 fn most_charged(fs: &Fs) -> u64 {
     if fs.superblock().has_ro_compat(RoCompat::HUGE_FILE) {
         return u64::MAX;

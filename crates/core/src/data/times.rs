@@ -10,8 +10,8 @@ use extant_format::inode::Inode as DiskInode;
 use extant_sync::pin;
 use std::sync::Arc;
 
-/// How old the time of the last change may be when bytes are overwritten with a handle: one tick of a clock as kernels keep
-/// it. So they touch the inode's record once a tick and not each time.
+/// How old the time of the last change may be when bytes are overwritten with a handle: one tick of
+/// a clock as kernels keep it. So they touch the inode's record once a tick and not each time.
 const TICK_NANOS: i64 = 4_000_000;
 /// How far [`coarse_now`] may be behind: the longest tick that Linux has.
 const LAG_NANOS: i64 = 10_000_000;
@@ -23,8 +23,9 @@ pub(super) fn nanos_of(time: Timestamp) -> i64 {
     nanos.saturating_add(time.nanos.into())
 }
 
-/// Notes in memory that bytes are being overwritten in place, once a tick: so nothing that others read is
-/// stored to in between. The record gets the time when the file is written back, or with its next change.
+/// Notes in memory that bytes are being overwritten in place, once a tick: so nothing that others
+/// read is stored to in between. The record gets the time when the file is written back, or with
+/// its next change.
 #[inline]
 pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache, options: WriteOptions<'_>) {
     if !leaves_time(options) {
@@ -33,8 +34,8 @@ pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache, options: Writ
     let last = file
         .time_nanos()
         .unwrap_or_else(|| nanos_of(live.image(&pin()).disk().mtime));
-    // The time of the tick, not of now: of two files that are written to in turn the later one never looks older. What
-    // others stored by the exact clock may lie ahead of it.
+    // The time of the tick, not of now: of two files that are written to in turn the later one
+    // never looks older. What others stored by the exact clock may lie ahead of it.
     let tick = coarse_now();
     if !(-LAG_NANOS..=0).contains(&nanos_of(tick).saturating_sub(last)) {
         file.set_time(tick);
@@ -55,8 +56,8 @@ pub(super) fn leaves_time(options: WriteOptions<'_>) -> bool {
     !matches!(options.actor, Actor::Earlier)
 }
 
-/// Notes that bytes are about to be overwritten in place, with a handle only if the last write that did
-/// so was not in the same tick.
+/// Notes that bytes are about to be overwritten in place, with a handle only if the last write that
+/// did so was not in the same tick.
 pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions<'_>) -> Result<()> {
     let time = now();
     if !leaves_time(options) || is_recent(held.snapshot().disk().mtime, time) {

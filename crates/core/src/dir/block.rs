@@ -80,8 +80,8 @@ impl<'a> Directory<'a> {
         Ok(Some(pblk))
     }
 
-    /// Tells whether names are compared without regard to case. Names that are encrypted as well cannot
-    /// be.
+    /// Tells whether names are compared without regard to case. Names that are encrypted as well
+    /// cannot be.
     pub(super) fn is_casefolded(&self) -> bool {
         self.inode.flags().contains(InodeFlags::CASEFOLD) && !self.layout.raw_names
     }
@@ -109,8 +109,8 @@ impl<'a> Directory<'a> {
             .transpose()
     }
 
-    /// Calls `read` with a block of the directory, verified; `None` for a hole. A block in memory is
-    /// borrowed only, or locked where it is changed in place: `read` must not wait.
+    /// Calls `read` with a block of the directory, verified; `None` for a hole. A block in memory
+    /// is borrowed only, or locked where it is changed in place: `read` must not wait.
     pub(super) fn with_block<R>(
         &self,
         lblk: Lblk,
@@ -152,8 +152,8 @@ impl<'a> Directory<'a> {
             .metadata(pblk, place, Structure::DirBlock, owner, self.check())
     }
 
-    /// Returns what makes a block a sound block of this directory: its checksum. Which form of checksum it
-    /// has shows in the block itself.
+    /// Returns what makes a block a sound block of this directory: its checksum. Which form of
+    /// checksum it has shows in the block itself.
     fn check(&self) -> impl FnOnce(&[u8]) -> FormatResult<()> + use<> {
         let layout = self.layout;
         let seed = self.inode.seed().filter(|_| layout.checksums);
@@ -164,15 +164,16 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Calls `visit` with the blocks of a range that are not holes, in order, until it breaks; reads
-    /// ahead.
+    /// Calls `visit` with the blocks of a range that are not holes, in order, until it breaks;
+    /// reads ahead.
     pub(super) fn for_each_block<B>(
         &self,
         range: Range<u64>,
         mut visit: impl FnMut(Lblk, &[u8]) -> Result<ControlFlow<B>>,
     ) -> Result<Option<B>> {
         let end = range.end.min(self.blocks());
-        // A map can name a block over and over; a directory cannot have more of them than there are.
+        // A map can name a block over and over; a directory cannot have more of them than there
+        // are.
         let mut budget = self.fs.geometry().blocks_count();
         // A lookup mostly ends early: the window grows with what was needed.
         let mut window = 4;

@@ -29,11 +29,12 @@ pub(super) enum Form {
 }
 
 impl<'a> Directory<'a> {
-    /// Returns the directory of this inode, to be written to. The caller holds the lock of its index.
+    /// Returns the directory of this inode, to be written to. The caller holds the lock of its
+    /// index.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read. One with encrypted names is
-    /// none: names can be taken away without a key.
+    /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read.
+    /// One with encrypted names is none: names can be taken away without a key.
     pub(super) fn writable(
         fs: &'a Fs,
         inode: &'a Inode,

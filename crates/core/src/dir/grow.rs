@@ -16,8 +16,9 @@ use extant_sync::pin;
 
 /// Gives the directory the room that an entry needs, and puts the entry there.
 ///
-/// Most of the work is done while others may change names: the lock of the map keeps them from growing the directory, so
-/// only the block that is split can have changed when the index is locked, and then it is made up anew.
+/// Most of the work is done while others may change names: the lock of the map keeps them from
+/// growing the directory, so only the block that is split can have changed when the index is
+/// locked, and then it is made up anew.
 pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
     let live = dir.live();
     let map = MapGuard::lock(live);
@@ -87,8 +88,8 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     growth.apply(handle, live, &map, &names, &directory, taken)
 }
 
-/// Blocks that [`init`] may change: the first block, the group it comes from and two more, the record,
-/// the superblock.
+/// Blocks that [`init`] may change: the first block, the group it comes from and two more, the
+/// record, the superblock.
 pub(crate) fn init_credits(_fs: &Fs) -> u32 {
     1 + 3 * 3 + 2 + 3
 }

@@ -40,7 +40,8 @@ impl<'a> Directory<'a> {
         vec![0; self.layout.block_size.len()].into_boxed_slice()
     }
 
-    /// Finds places for the blocks that a growth needs, behind the last one of the directory if that can be.
+    /// Finds places for the blocks that a growth needs, behind the last one of the directory if
+    /// that can be.
     pub(super) fn take(&self, growth: &Growth) -> Result<Places<'a>> {
         let count = u32::try_from(growth.created.len()).map_err(|_| Error::NoSpace)?;
         if self.size_with(count) > MAX_SIZE && !self.large_dir {
@@ -82,7 +83,8 @@ impl<'a> Directory<'a> {
 }
 
 impl Growth {
-    /// Tells whether no names came to or went from the block of names since. The caller holds the lock of the index exclusively.
+    /// Tells whether no names came to or went from the block of names since. The caller holds the
+    /// lock of the index exclusively.
     pub(super) fn is_current(&self, dir: &Directory<'_>) -> bool {
         self.leaf.as_ref().is_none_or(|(lblk, leaf)| {
             let now = dir.existing_block(*lblk);

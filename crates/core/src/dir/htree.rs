@@ -75,7 +75,8 @@ impl Down {
     }
 }
 
-/// Returns the first leaf that may hold a name of the hash that `hash_of` works out. Keeps no block.
+/// Returns the first leaf that may hold a name of the hash that `hash_of` works out. Keeps no
+/// block.
 pub(super) fn leaf_of(
     dir: &Directory<'_>,
     hash_of: impl FnOnce(&NameHasher) -> u32,

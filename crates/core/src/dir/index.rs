@@ -15,7 +15,8 @@ use extant_format::{Expected, FormatError, Lblk, Structure};
 /// The highest block number that an index can name.
 const MAX_LBLK: u32 = 0x0fff_ffff;
 
-/// Returns the leaf that an entry belongs to as two leaves, with the entry in it, and the nodes above.
+/// Returns the leaf that an entry belongs to as two leaves, with the entry in it, and the nodes
+/// above.
 pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth> {
     let way = Way::to(dir, |hasher| major(hasher, entry.name)).map_err(Fault::into_error)?;
     let leaf = dir.existing_block(way.leaf)?;
@@ -44,8 +45,8 @@ pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth>
     Ok(growth)
 }
 
-/// Checks that the new pair fits between its neighbours: it does unless the leaf holds names that the
-/// index does not lead to.
+/// Checks that the new pair fits between its neighbours: it does unless the leaf holds names that
+/// the index does not lead to.
 fn check_between(dir: &Directory<'_>, way: &Way, hash: u32) -> Result<()> {
     let before = way.steps.iter().rev().find(|step| step.at > 0);
     let before = before.and_then(|step| step.pairs(dir)?.get(step.at));

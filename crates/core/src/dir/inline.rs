@@ -1,13 +1,13 @@
 //! Names in directories that lie in their inodes, and the way out of there.
 //!
-//! A directory that is made where the file system has `inline_data` begins so, and stays so while there is room for its
-//! names in the map, and beside its attributes. Each name is a change of the record like any other. Once it has a block it
-//! does not come back.
+//! A directory that is made where the file system has `inline_data` begins so, and stays so while
+//! there is room for its names in the map, and beside its attributes. Each name is a change of the
+//! record like any other. Once it has a block it does not come back.
 //!
 //! # Invariants
 //!
-//! - Such names change under the lock of the index held exclusively. A lookup has an image of the record, and
-//!   needs no lock.
+//! - Such names change under the lock of the index held exclusively. A lookup has an image of the
+//!   record, and needs no lock.
 //! - Records keep their places, also in the block that comes: listings may go by them.
 
 use super::Found;
@@ -24,7 +24,8 @@ use extant_format::dir::{DirLayout, NewEntry};
 use extant_format::inline_data::{self, IN_MAP};
 use extant_format::{Ino, Structure};
 
-/// Makes `dir`, whose content lies in its inode and is none yet, a directory without names in `parent`.
+/// Makes `dir`, whose content lies in its inode and is none yet, a directory without names in
+/// `parent`.
 ///
 /// # Errors
 /// When its record cannot be registered.
@@ -44,8 +45,8 @@ pub(super) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     })
 }
 
-/// Puts the entry into a directory that lies in its inode, where it fits; `false` if it does not, or the directory has a
-/// block by now.
+/// Puts the entry into a directory that lies in its inode, where it fits; `false` if it does not,
+/// or the directory has a block by now.
 ///
 /// # Errors
 /// As for [`insert`](super::insert()). Nothing has changed then.
@@ -73,7 +74,8 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
         })?;
         return Ok(true);
     }
-    // Behind the others, if there is room beside the attributes: so much that it fits, for they may become more.
+    // Behind the others, if there is room beside the attributes: so much that it fits, for they may
+    // become more.
     let mut rest = inline.rest().to_vec();
     let at = rest.len();
     rest.resize(at + need, 0);
@@ -90,8 +92,8 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
     Ok(true)
 }
 
-/// Makes `..` of a directory that lies in its inode stand for another directory. The caller holds the lock of the index
-/// exclusively.
+/// Makes `..` of a directory that lies in its inode stand for another directory. The caller holds
+/// the lock of the index exclusively.
 ///
 /// # Errors
 /// When the content breaks the format, or the record cannot be registered.
@@ -107,7 +109,8 @@ pub(super) fn set_parent(
     })
 }
 
-/// Changes an entry where it lies, in the inode of its directory. The caller holds the lock of the index exclusively.
+/// Changes an entry where it lies, in the inode of its directory. The caller holds the lock of the
+/// index exclusively.
 pub(super) fn change(
     handle: &Handle<'_>,
     dir: &Held,
@@ -128,12 +131,13 @@ pub(super) fn change(
     Ok(found(spot.ino, spot.file_type))
 }
 
-/// Gives a directory whose entries lie in its inode a block for them, so that there can be more. They keep their order and
-/// their distances, which listings go by.
+/// Gives a directory whose entries lie in its inode a block for them, so that there can be more.
+/// They keep their order and their distances, which listings go by.
 ///
 /// # Errors
-/// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::QuotaExceeded`](crate::Error::QuotaExceeded); when the entries break the format. Nothing has
-/// changed then.
+/// [`Error::NoSpace`](crate::Error::NoSpace),
+/// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded); when the entries break the format.
+/// Nothing has changed then.
 pub(super) fn leave(handle: &Handle<'_>, dir: &Held) -> Result<()> {
     let fs = handle.fs();
     let map = MapGuard::lock(dir.live());

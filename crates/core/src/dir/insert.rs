@@ -25,15 +25,16 @@ pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
 
 /// Gives an inode a name in `dir`.
 ///
-/// The caller holds the lock of the name and has seen that the directory does not have it; times and
-/// links are the caller's too, and can be changed after this: the directory's record is registered
-/// first. Several threads insert at the same time; they wait for each other only
-/// in the same block, and while one needs a new block.
+/// The caller holds the lock of the name and has seen that the directory does not have it; times
+/// and links are the caller's too, and can be changed after this: the directory's record is
+/// registered first. Several threads insert at the same time; they wait for each other only in the
+/// same block, and while one needs a new block.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] and [`Error::NameTooLong`] for what cannot be a name; [`Error::NoSpace`]
-/// when the directory has to grow and cannot, or its index is full; [`Error::Unsupported`] for kinds of
-/// directory that are only read; [`Error::Corrupt`] and [`Error::Device`]. Nothing has changed then.
+/// when the directory has to grow and cannot, or its index is full; [`Error::Unsupported`] for
+/// kinds of directory that are only read; [`Error::Corrupt`] and [`Error::Device`]. Nothing has
+/// changed then.
 pub(crate) fn insert(
     handle: &Handle<'_>,
     dir: &Held,

@@ -28,15 +28,15 @@ const NAMES: u64 = 2;
 /// No cookie is higher.
 const END: u64 = i64::MAX as u64;
 
-/// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` first, until it breaks or the
-/// directory ends. Returns the value it broke with. `visit` may change the directory.
+/// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` first, until it breaks or
+/// the directory ends. Returns the value it broke with. `visit` may change the directory.
 ///
-/// An entry that is there throughout is listed exactly once, over any number of calls; one that comes
-/// or goes meanwhile is listed once or not at all. Directories that have an index, or get one when they
-/// grow, are listed in the order of a hash of their names, which is what the cookies stand for: so it
-/// does not matter where entries move. Others are listed by position, and there entries do not
-/// move. (Two names of the same 63-bit hash follow each other by name; only if the first of them
-/// goes while a listing stands between them may the second be missed.)
+/// An entry that is there throughout is listed exactly once, over any number of calls; one that
+/// comes or goes meanwhile is listed once or not at all. Directories that have an index, or get one
+/// when they grow, are listed in the order of a hash of their names, which is what the cookies
+/// stand for: so it does not matter where entries move. Others are listed by position, and there
+/// entries do not move. (Two names of the same 63-bit hash follow each other by name; only if the
+/// first of them goes while a listing stands between them may the second be missed.)
 ///
 /// Cookies of [`readdir`] and of this function are not each other's.
 ///
@@ -171,7 +171,8 @@ fn by_position(dir: &Directory<'_>, at: u64) -> Result<Batch> {
     Ok(batch)
 }
 
-/// Returns the entries of the leaf that has the names of a key, and of those that share hashes with it.
+/// Returns the entries of the leaf that has the names of a key, and of those that share hashes with
+/// it.
 fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
     if at == DOT {
         read_ahead(dir)?;
@@ -294,7 +295,8 @@ fn leaves_of(dir: &Directory<'_>, hash: u32) -> Result<Leaves, Fault> {
     Ok(leaves)
 }
 
-/// Adds an entry if the hash of its name is at least `hash`; `name` is told where in its block that lies.
+/// Adds an entry if the hash of its name is at least `hash`; `name` is told where in its block that
+/// lies.
 fn add(
     batch: &mut Batch,
     hasher: &NameHasher,
@@ -333,7 +335,8 @@ fn spread(batch: &mut Batch) {
     batch.listed = listed;
 }
 
-/// Returns the 63-bit hash of a name: what the index sorts by, and a second half that the index does not know.
+/// Returns the 63-bit hash of a name: what the index sorts by, and a second half that the index
+/// does not know.
 fn key(hasher: &NameHasher, name: &[u8]) -> u64 {
     let hash = hasher.hash(name);
     let minor = match hasher.version() {

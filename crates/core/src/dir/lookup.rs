@@ -13,8 +13,8 @@ use extant_format::dir::{DirLayout, edit, entries};
 use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Structure};
 use std::ops::ControlFlow;
 
-/// Returns what `dir` says about `name`, or `None` if it does not have it. `.` and `..` are names like any
-/// other.
+/// Returns what `dir` says about `name`, or `None` if it does not have it. `.` and `..` are names
+/// like any other.
 ///
 /// A hashed directory is searched through its index: the path to one leaf is read, not the
 /// directory. An index of an unknown kind, or one that leads nowhere, is ignored and every block
@@ -30,7 +30,8 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     search(&Directory::new(fs, dir)?, name)
 }
 
-/// Returns how a name is written in `dir`, which may take others for the same; `None` if it does not have it.
+/// Returns how a name is written in `dir`, which may take others for the same; `None` if it does
+/// not have it.
 ///
 /// # Errors
 /// As for [`lookup`].
@@ -154,8 +155,8 @@ pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
     })
 }
 
-/// Returns what `read` says about the directory while no names move between its blocks. May run it twice: at
-/// first without a lock.
+/// Returns what `read` says about the directory while no names move between its blocks. May run it
+/// twice: at first without a lock.
 pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> Result<R> {
     // Without a state nobody has written to the directory yet.
     let before = dir.dir_state_if_any().map_or(Some(0), DirState::version);

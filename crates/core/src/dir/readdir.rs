@@ -11,10 +11,10 @@ use std::ops::ControlFlow;
 
 /// A position in a listing, between two entries.
 ///
-/// It is the byte position in the directory's blocks from which to go on (or in the block that an inline directory would
-/// have), so it stays good for as
-/// long as the directory does not change, across mounts too. (Where a directory can change, entries
-/// move between blocks; a listing that must survive that has to be in order of hash.)
+/// It is the byte position in the directory's blocks from which to go on (or in the block that an
+/// inline directory would have), so it stays good for as long as the directory does not change,
+/// across mounts too. (Where a directory can change, entries move between blocks; a listing that
+/// must survive that has to be in order of hash.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cookie(u64);
 
@@ -22,8 +22,8 @@ impl Cookie {
     /// The beginning.
     pub const START: Self = Self(0);
 
-    /// Returns the cookie that [`Cookie::to_raw`] gave this number for. Any number is safe: one that is not
-    /// between two entries stands for the first place behind it that is.
+    /// Returns the cookie that [`Cookie::to_raw`] gave this number for. Any number is safe: one
+    /// that is not between two entries stands for the first place behind it that is.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -36,14 +36,15 @@ impl Cookie {
     }
 }
 
-/// Positions that an inline directory gives to `.` and `..`, which it does not store: those they have in the block
-/// that the directory gets when it outgrows its inode. So a listing goes on behind that where it was.
+/// Positions that an inline directory gives to `.` and `..`, which it does not store: those they
+/// have in the block that the directory gets when it outgrows its inode. So a listing goes on
+/// behind that where it was.
 const DOT: u64 = 0;
 const DOT_DOT: u64 = 12;
 const FIRST_RECORD: u64 = (PARENT_LEN + BLOCK_SHIFT) as u64;
 
-/// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` among them, until it breaks or
-/// the directory ends. Returns the value it broke with.
+/// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` among them, until it breaks
+/// or the directory ends. Returns the value it broke with.
 ///
 /// Entries come in the order they are stored in, which is not sorted. Each carries the cookie to
 /// go on after it. Holes in a directory, which no sound one has, are passed over.

@@ -62,8 +62,8 @@ pub(crate) fn replace(
 /// The caller holds the `op` lock of `dir` exclusively; links are the caller's too.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when there is no `..`; otherwise as for [`insert`](super::insert()). Nothing has
-/// changed then.
+/// [`Error::Corrupt`] when there is no `..`; otherwise as for [`insert`](super::insert()). Nothing
+/// has changed then.
 pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     change_parent(handle, dir, parent).inspect_err(|e| report(handle, e))
 }
@@ -180,7 +180,8 @@ fn change_entry(
     }
 }
 
-/// Returns how a name is written in the directory. The caller holds its lock, and names stay where they are.
+/// Returns how a name is written in the directory. The caller holds its lock, and names stay where
+/// they are.
 fn stored<'n>(dir: &Directory<'_>, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
     if !dir.is_casefolded() {
         Ok(Cow::Borrowed(name))

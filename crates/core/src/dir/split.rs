@@ -52,7 +52,8 @@ pub(super) fn used<'a>(
         .collect()
 }
 
-/// Returns the block with all its free space together, in it `extra`; `None` if that does not fit even so.
+/// Returns the block with all its free space together, in it `extra`; `None` if that does not fit
+/// even so.
 ///
 /// Entries keep their order.
 ///
@@ -81,11 +82,12 @@ fn build<'a>(all: impl Iterator<Item = &'a NewEntry<'a>>, layout: &DirLayout) ->
     Some(block)
 }
 
-/// Lays out entries in two leaves by hash, balanced by their bytes. `None` if they do not fit or are
-/// fewer than two.
+/// Lays out entries in two leaves by hash, balanced by their bytes. `None` if they do not fit or
+/// are fewer than two.
 ///
-/// Names of one hash stay together unless they fill more than one leaf. In each leaf entries keep their order, which mostly
-/// is that in which they came: a removal of files in that order finds each at the beginning of its leaf.
+/// Names of one hash stay together unless they fill more than one leaf. In each leaf entries keep
+/// their order, which mostly is that in which they came: a removal of files in that order finds
+/// each at the beginning of its leaf.
 pub(super) fn halve(items: &[Item<'_>], layout: &DirLayout) -> Option<Halves> {
     let numbered = items.iter().zip(0..);
     let mut by_hash: Vec<Key> = numbered.map(|(item, at)| (item.hash, at)).collect();
@@ -109,8 +111,8 @@ pub(super) fn halve(items: &[Item<'_>], layout: &DirLayout) -> Option<Halves> {
 /// The hash of an item, and which one it is.
 type Key = (u32, u32);
 
-/// Returns where to cut items, whose keys are sorted: between different hashes if both sides fit then, and so that the larger
-/// side is as small as it can be.
+/// Returns where to cut items, whose keys are sorted: between different hashes if both sides fit
+/// then, and so that the larger side is as small as it can be.
 fn cut(items: &[Item<'_>], by_hash: &[Key], layout: &DirLayout) -> Option<usize> {
     let len = |item: &Item<'_>| layout.min_rec_len(item.entry.name);
     let total: usize = items.iter().map(len).sum();

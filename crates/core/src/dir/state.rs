@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 static INDEX: LockClass = LockClass::new("directory index", Rank::DirIndex);
 static CHANGED: RmwClass = RmwClass::new("directory time");
 
-/// Blocks of a directory about which something is remembered: the first so many. They come in pieces,
-/// each twice as large as the one before.
+/// Blocks of a directory about which something is remembered: the first so many. They come in
+/// pieces, each twice as large as the one before.
 const FIRST_PIECE: usize = 16;
 const PIECES: usize = 12;
 
@@ -30,31 +30,34 @@ const TICK: u64 = 1_000_000;
 /// | index | DirIndex | shared: which block holds which names stays. Exclusive: blocks come, names move between blocks, or change in the inode |
 /// | leaf | BufferContent | changes inside a block, under the shared index: see [`OpenBlock`] |
 ///
-/// Blocks are read as whole images, so a reader of one takes no lock, unless it is being changed in place. A reader that follows the index
-/// to a block without the lock of the index checks [`DirState::version`] before and after: names may
-/// have moved in between.
+/// Blocks are read as whole images, so a reader of one takes no lock, unless it is being changed in
+/// place. A reader that follows the index to a block without the lock of the index checks
+/// [`DirState::version`] before and after: names may have moved in between.
 ///
 /// # What is remembered
 ///
 /// Where a block lies on the device, noted under the lock of the index: blocks never leave a
-/// directory while it lives, so this stays right. And the lock of each block that was changed, which keeps
-/// where the search for room in it may begin.
+/// directory while it lives, so this stays right. And the lock of each block that was changed,
+/// which keeps where the search for room in it may begin.
 ///
-/// Whether the name cache had all names of the directory, which a new directory has it do: as long as
-/// nothing is forgotten there, a name that is not in it does not exist, and no block needs to be searched for it.
+/// Whether the name cache had all names of the directory, which a new directory has it do: as long
+/// as nothing is forgotten there, a name that is not in it does not exist, and no block needs to be
+/// searched for it.
 ///
-/// When names changed last: that is noted here first, and goes into the record before anybody looks at
-/// it. So threads that change names in one directory do not have to change its record each time.
+/// When names changed last: that is noted here first, and goes into the record before anybody looks
+/// at it. So threads that change names in one directory do not have to change its record each time.
 #[derive(Debug)]
 pub(crate) struct DirState {
     index: BiasedRwLock<()>,
     /// The lock of all blocks too far back to have one of their own.
     far: Arc<OpenBlock>,
-    /// Odd while names move between blocks, or the map becomes one of another kind; another even number afterwards.
+    /// Odd while names move between blocks, or the map becomes one of another kind; another even
+    /// number afterwards.
     version: AtomicU64,
     /// When names changed, if the record does not say so yet; otherwise 0.
     changed: CountedAtomicU64,
-    /// How many names had been forgotten when all names of this directory were known, and 1; 0 if they never were.
+    /// How many names had been forgotten when all names of this directory were known, and 1; 0 if
+    /// they never were.
     all_known: AtomicU64,
     known: [OnceLock<Box<[Known]>>; PIECES],
 }
@@ -125,7 +128,8 @@ impl DirState {
         }
     }
 
-    /// Notes that the name cache has all names, of which there are none yet, and had forgotten so many.
+    /// Notes that the name cache has all names, of which there are none yet, and had forgotten so
+    /// many.
     pub(crate) fn note_all_known(&self, evictions: u64) {
         self.all_known.store(evictions + 1, Ordering::Release);
     }
@@ -148,8 +152,8 @@ impl DirState {
         }
     }
 
-    /// Runs `change`, which says in another way where the blocks lie: a search of the directory meanwhile is done once more
-    /// afterwards.
+    /// Runs `change`, which says in another way where the blocks lie: a search of the directory
+    /// meanwhile is done once more afterwards.
     pub(crate) fn while_moving<R>(&self, change: impl FnOnce() -> R) -> R {
         let names = self.exclusive();
         let _moving = names.moving();
@@ -168,8 +172,8 @@ impl DirState {
         self.known(lblk)?.leaf.get()
     }
 
-    /// Forgets where to begin to look for room in a block, for a caller that holds the lock of the index
-    /// exclusively and lays it out anew.
+    /// Forgets where to begin to look for room in a block, for a caller that holds the lock of the
+    /// index exclusively and lays it out anew.
     pub(super) fn forget_start(&self, lblk: Lblk) {
         if let Some(leaf) = self.leaf_if_any(lblk) {
             leaf.forget_note();
@@ -222,7 +226,8 @@ impl DirState {
         self.changed.load(Ordering::Acquire) != 0
     }
 
-    /// Returns the time that the record is to have. The thread that takes it puts it there, under the record's lock.
+    /// Returns the time that the record is to have. The thread that takes it puts it there, under
+    /// the record's lock.
     pub(crate) fn take_change(&self) -> Option<Timestamp> {
         if !self.has_change() {
             return None;

@@ -1,9 +1,11 @@
-//! Who is changing the file system, and the moments when nobody may: freezing, and being made read-only.
+//! Who is changing the file system, and the moments when nobody may: freezing, and being made
+//! read-only.
 //!
-//! Every operation that changes something is inside the gate from its first lock to its last. Closing the gate and
-//! seeing it empty is what freezing is: then memory has nothing that the device has not, the log is emptied and the
-//! superblock marked clean, so the image can be copied or looked at by others until the gate opens again.
-//! What goes on by itself, the deletion of what nobody holds any more, waits for the gate as well, but nobody waits for that.
+//! Every operation that changes something is inside the gate from its first lock to its last.
+//! Closing the gate and seeing it empty is what freezing is: then memory has nothing that the
+//! device has not, the log is emptied and the superblock marked clean, so the image can be copied
+//! or looked at by others until the gate opens again. What goes on by itself, the deletion of what
+//! nobody holds any more, waits for the gate as well, but nobody waits for that.
 //!
 //! Reading goes on meanwhile. What writes back and commits finds nothing to do.
 
@@ -108,8 +110,8 @@ impl Fs {
         }
     }
 
-    /// Begins a change; waits while the file system is frozen. `None` where it is open for reading only, which whoever
-    /// starts a handle is told.
+    /// Begins a change; waits while the file system is frozen. `None` where it is open for reading
+    /// only, which whoever starts a handle is told.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] when the file system has been made so.
@@ -146,8 +148,9 @@ impl Fs {
         })
     }
 
-    /// Waits for the changes that are being made, lets nobody begin another, and does `last`. Whoever waited to begin one, and
-    /// whoever comes later, is told that nothing can be changed any more.
+    /// Waits for the changes that are being made, lets nobody begin another, and does `last`.
+    /// Whoever waited to begin one, and whoever comes later, is told that nothing can be changed
+    /// any more.
     ///
     /// # Errors
     /// [`Error::InUse`] when it is frozen; what `last` says.

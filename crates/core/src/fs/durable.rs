@@ -22,8 +22,8 @@ impl Fs {
             .map_or_else(|_| FlushTicket::default(), |journal| journal.data_ticket())
     }
 
-    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit or
-    /// a flush has begun since and is over; one flush serves all who wait at the same time.
+    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit
+    /// or a flush has begun since and is over; one flush serves all who wait at the same time.
     ///
     /// # Errors
     /// [`Error::Device`] when the flush fails.

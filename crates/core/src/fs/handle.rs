@@ -8,9 +8,9 @@ use crate::journal::{self, Start};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Records of inodes for which a transaction takes one block more than those they are in: capturing that many takes
-/// longer than capturing a block, with everybody waiting. The fewer transactions there are, the fewer times the same blocks
-/// of directories are written.
+/// Records of inodes for which a transaction takes one block more than those they are in: capturing
+/// that many takes longer than capturing a block, with everybody waiting. The fewer transactions
+/// there are, the fewer times the same blocks of directories are written.
 const RECORDS_PER_CREDIT: u32 = 16;
 
 /// A journal's [`Handle`](journal::Handle) with the file system it is of: all that is changed under

@@ -1,8 +1,8 @@
 //! What a file system is called: in the superblock, and in its backups.
 //!
-//! The superblock changes by way of the journal, as always. Backups are not in the journal and have no changes of their own, so
-//! the label goes into each that is sound, past the log, after it is durable: a crash leaves an old label in some of them, which no
-//! checker minds.
+//! The superblock changes by way of the journal, as always. Backups are not in the journal and have
+//! no changes of their own, so the label goes into each that is sound, past the log, after it is
+//! durable: a crash leaves an old label in some of them, which no checker minds.
 
 use super::Fs;
 use crate::Result;

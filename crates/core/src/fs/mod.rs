@@ -22,10 +22,11 @@
 //!   it waits for the device.
 //! - Opening reads the superblock and, when the journal is dirty, the journal: nothing whose size
 //!   grows with the image. Group descriptors come in when a group is first touched.
-//! - Open for reading, the image is never written: a dirty journal is replayed into memory, in front
-//!   of the device.
+//! - Open for reading, the image is never written: a dirty journal is replayed into memory, in
+//!   front of the device.
 //! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
-//!   against other hosts, the record of an error that stopped the journal, and the label in backups of the superblock.
+//!   against other hosts, the record of an error that stopped the journal, and the label in backups
+//!   of the superblock.
 
 mod changes;
 mod durable;

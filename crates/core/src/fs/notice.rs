@@ -54,7 +54,8 @@ pub enum Notice {
         /// Blocks whose newest content came from the log.
         blocks: usize,
     },
-    /// Changes that the journal held besides whole transactions were made, wherever those were replayed to.
+    /// Changes that the journal held besides whole transactions were made, wherever those were
+    /// replayed to.
     FastCommitsReplayed {
         /// Records.
         records: usize,

@@ -17,11 +17,13 @@ pub struct MountOptions {
     pub memory: usize,
     /// What to do about a journal that was not closed cleanly.
     pub journal: JournalChoice,
-    /// The device that holds the journal, where the file system says that it is on one of its own. It is only read.
+    /// The device that holds the journal, where the file system says that it is on one of its own.
+    /// It is only read.
     pub journal_device: Option<SharedDevice>,
     /// Which superblock to believe.
     pub superblock: SuperblockChoice,
-    /// Whether a device that ends before its file system is read as far as it goes. For opening for reading only.
+    /// Whether a device that ends before its file system is read as far as it goes. For opening for
+    /// reading only.
     pub cut_short: bool,
     /// Whether a thread commits and checkpoints in the background of a file system open for
     /// writing. Without one that happens in the threads of callers: when they ask for it, and when
@@ -32,8 +34,8 @@ pub struct MountOptions {
     /// Which mechanisms work as they did before they were improved.
     #[cfg(feature = "baseline")]
     pub baseline: Baseline,
-    /// Whether the device is told what has become free, after the commit that made it so: an image file
-    /// gets holes there, a disk may reuse the space.
+    /// Whether the device is told what has become free, after the commit that made it so: an image
+    /// file gets holes there, a disk may reuse the space.
     pub discard: bool,
     /// How file data gets to the device.
     pub data_mode: DataMode,
@@ -44,16 +46,16 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Whether that is also done for directories.
     pub dir_access_times: bool,
-    /// Whether access times stay in memory until the inode changes in another way, everything is made durable, or the
-    /// file system is closed (`lazytime` under Linux).
+    /// Whether access times stay in memory until the inode changes in another way, everything is
+    /// made durable, or the file system is closed (`lazytime` under Linux).
     pub lazy_times: bool,
-    /// Whether file data is copied straight between callers and a device that is memory, with no copy of it
-    /// kept. [`data_mode`](Self::data_mode) means nothing then.
+    /// Whether file data is copied straight between callers and a device that is memory, with no
+    /// copy of it kept. [`data_mode`](Self::data_mode) means nothing then.
     pub dax: bool,
     /// Which owners are held to the limits that the quota files say. Use is counted in any case.
     pub quotas: Enforced,
-    /// What follows when a structure is found corrupt in the course of a change (`errors=` under Linux). By default what the
-    /// superblock says.
+    /// What follows when a structure is found corrupt in the course of a change (`errors=` under
+    /// Linux). By default what the superblock says.
     pub errors: Option<ErrorsBehaviour>,
 }
 
@@ -73,17 +75,18 @@ pub struct Baseline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum AccessTimes {
-    /// Never (`noatime` under Linux). Reading changes nothing then, which is what programs that work on images want.
+    /// Never (`noatime` under Linux). Reading changes nothing then, which is what programs that
+    /// work on images want.
     #[default]
     Never,
-    /// When the time of the last access lies before the last change, or a day back (`relatime`, which Linux has as its
-    /// default).
+    /// When the time of the last access lies before the last change, or a day back (`relatime`,
+    /// which Linux has as its default).
     Relative,
     /// Each time, as precisely as the clock ticks (`strictatime`).
     Strict,
 }
 
-/// The same for who asks often.
+/// How access times are kept, as operations ask for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessPolicy {
     pub(crate) when: AccessTimes,
@@ -109,13 +112,13 @@ impl AccessPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum DataMode {
-    /// Every write goes to the device, and what it changes about the file into a transaction, before it
-    /// returns.
+    /// Every write goes to the device, and what it changes about the file into a transaction,
+    /// before it returns.
     Through,
     /// Writes go to memory. Where new blocks lie is chosen by the write (`nodelalloc` under Linux).
     Placed,
-    /// Writes go to memory. Where new blocks lie is chosen when they are written back, all that there are
-    /// by then together; until then space is promised (`delalloc` under Linux).
+    /// Writes go to memory. Where new blocks lie is chosen when they are written back, all that
+    /// there are by then together; until then space is promised (`delalloc` under Linux).
     #[default]
     Delayed,
 }
@@ -277,9 +280,9 @@ impl MountOptions {
         self
     }
 
-    /// Sets which kinds of owners are held to their limits (`usrquota`, `grpquota` and `prjquota` under
-    /// Linux). Opening a file system for writing that does not count one of them is an error. Who
-    /// [acts](crate::ops::OpContext) as user 0, or for nobody, is held to none.
+    /// Sets which kinds of owners are held to their limits (`usrquota`, `grpquota` and `prjquota`
+    /// under Linux). Opening a file system for writing that does not count one of them is an error.
+    /// Who [acts](crate::ops::OpContext) as user 0, or for nobody, is held to none.
     #[must_use]
     pub fn quotas(mut self, enforced: Enforced) -> Self {
         self.quotas = enforced;
@@ -300,8 +303,8 @@ impl MountOptions {
         self
     }
 
-    /// Sets the device of an external journal, which is replayed into memory if the file system was not
-    /// closed cleanly. For opening for reading.
+    /// Sets the device of an external journal, which is replayed into memory if the file system was
+    /// not closed cleanly. For opening for reading.
     #[must_use]
     pub fn journal_device(mut self, device: SharedDevice) -> Self {
         self.journal_device = Some(device);
@@ -315,9 +318,9 @@ impl MountOptions {
         self
     }
 
-    /// Accepts a device that ends before its file system, and reads it as far as it goes, or refuses it. What lies behind
-    /// the end is an error of the device when it is asked for. Means nothing for opening for writing, which refuses
-    /// such a device in any case.
+    /// Accepts a device that ends before its file system, and reads it as far as it goes, or
+    /// refuses it. What lies behind the end is an error of the device when it is asked for. Means
+    /// nothing for opening for writing, which refuses such a device in any case.
     #[must_use]
     pub fn cut_short(mut self, accepted: bool) -> Self {
         self.cut_short = accepted;

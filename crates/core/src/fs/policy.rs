@@ -49,8 +49,8 @@ pub const READABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 
 /// Incompat features the write engine handles.
 ///
-/// Encrypted files are refused one by one, and so are new names in encrypted directories; what else there is has nothing to do
-/// with keys.
+/// Encrypted files are refused one by one, and so are new names in encrypted directories; what else
+/// there is has nothing to do with keys.
 pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)

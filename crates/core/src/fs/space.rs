@@ -9,9 +9,9 @@ impl Fs {
     /// the device, often. Each piece is a change of its own, so that freezing waits for one piece.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) when the device cannot do anything about it;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a range that begins behind the end or
-    /// is shorter than a block, or runs longer than a group;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) when the device cannot do anything about
+    /// it; [`Error::InvalidInput`](crate::Error::InvalidInput) for a range that begins behind the
+    /// end or is shorter than a block, or runs longer than a group;
     /// [`Error::ReadOnly`](crate::Error::ReadOnly); when the device fails, or a group is damaged.
     pub fn trim(&self, range: TrimRange) -> Result<u64> {
         let alloc = self.alloc()?;

@@ -3,11 +3,12 @@
 use super::Fs;
 use crate::Result;
 
-/// What the accounting of space and of file data in memory holds. Sums are exact while nothing goes on.
+/// What the accounting of space and of file data in memory holds. Sums are exact while nothing goes
+/// on.
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceSums {
-    /// The lowest count of the places that blocks are granted from: at no moment below 0, unless a group turned out
-    /// to be damaged.
+    /// The lowest count of the places that blocks are granted from: at no moment below 0, unless a
+    /// group turned out to be damaged.
     pub least: i64,
     /// Blocks that may be granted.
     pub grantable: i64,

@@ -1,4 +1,5 @@
-//! Which of the mechanisms of this room work as they did before they were improved, to compare with.
+//! Which of the mechanisms of this room work as they did before they were improved, to compare
+//! with.
 
 /// Which mechanisms work as they did before they were improved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

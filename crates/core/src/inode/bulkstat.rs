@@ -1,7 +1,7 @@
 //! Every inode of the file system at once, by as many threads as there are CPUs.
 //!
-//! Threads take parts of inode tables, some hundred inodes each, from one counter. A part is read with
-//! one large read, around the cache of metadata, which it would only empty.
+//! Threads take parts of inode tables, some hundred inodes each, from one counter. A part is read
+//! with one large read, around the cache of metadata, which it would only empty.
 //!
 //! | way | inodes in memory | the others |
 //! |---|---|---|
@@ -10,10 +10,11 @@
 //!
 //! # Invariants
 //!
-//! - An inode that exists all the time is visited exactly once, as it was at some moment of the walk.
+//! - An inode that exists all the time is visited exactly once, as it was at some moment of the
+//!   walk.
 //! - Nothing is locked, borrowed or pinned while the caller's code runs.
-//! - An inode comes into memory only if no newer state of it can have been forgotten since its record
-//!   was read; see [`Table`](super::Table).
+//! - An inode comes into memory only if no newer state of it can have been forgotten since its
+//!   record was read; see [`Table`](super::Table).
 
 use super::table::{LEAF, Turns};
 use super::{Inode, LiveInode, Metadata};
@@ -32,7 +33,8 @@ static PARTS: RmwClass = RmwClass::new("bulkstat parts");
 
 /// Bytes of an inode table that are read at once: not more than the caches near a CPU hold.
 const PART_BYTES: u32 = 256 << 10;
-/// Leaves of inodes that are looked for together, so that the memory they are in comes in at the same time.
+/// Leaves of inodes that are looked for together, so that the memory they are in comes in at the
+/// same time.
 const LEAVES: usize = 4;
 /// Inodes in these.
 const TOGETHER: usize = LEAVES * LEAF;
@@ -71,10 +73,12 @@ impl Bulkstat {
 impl Fs {
     /// Calls `visit` for every inode in use, in no particular order, from several threads at once:
     /// with its number and what `stat` reports about it, or what is wrong with it. One bad record
-    /// does not end the walk, nor does a bad group: of each part that is visited at once the first inode's number is told.
+    /// does not end the walk, nor does a bad group: of each part that is visited at once the first
+    /// inode's number is told.
     ///
-    /// Reserved inodes that have never been written are left out, and so are inodes without names. What
-    /// others do meanwhile is seen or not. Returns how many inodes were visited without an error.
+    /// Reserved inodes that have never been written are left out, and so are inodes without names.
+    /// What others do meanwhile is seen or not. Returns how many inodes were visited without an
+    /// error.
     pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Ino, Result<Metadata>) + Sync) -> u64 {
         let (visited, _) = self.bulkstat_fold(
             how,
@@ -85,8 +89,9 @@ impl Fs {
         visited
     }
 
-    /// As [`bulkstat`](Self::bulkstat), with a state for each thread, begun by `start`, which `visit` changes without meeting
-    /// other threads. Returns how many inodes were visited without an error, and the state of each thread.
+    /// As [`bulkstat`](Self::bulkstat), with a state for each thread, begun by `start`, which
+    /// `visit` changes without meeting other threads. Returns how many inodes were visited without
+    /// an error, and the state of each thread.
     pub fn bulkstat_fold<S: Send>(
         &self,
         how: Bulkstat,
@@ -207,7 +212,8 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         }
     }
 
-    /// Where inodes are visited one after the other, so that what is known is made where `visit` gets it.
+    /// Where inodes are visited one after the other, so that what is known is made where `visit`
+    /// gets it.
     #[inline(always)]
     fn tell(&mut self, metadata: Metadata) {
         self.visited += 1;
@@ -261,7 +267,8 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         self.not_in_memory(&in_use, first);
     }
 
-    /// Finds out about the first inodes of some as far as they are in memory, and notes the others. Returns where to go on.
+    /// Finds out about the first inodes of some as far as they are in memory, and notes the others.
+    /// Returns where to go on.
     fn look(&mut self, bitmap: &[u8], first: Ino, indexes: &Range<u32>) -> u32 {
         let table = self.fs.inode_table();
         let block_size = self.fs.block_size();
@@ -270,7 +277,8 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         while self.known.is_empty() && at < indexes.end {
             let spans = spans(first, at..indexes.end);
             let wanted = spans.clone().map(|span| bits(bitmap, span.indexes));
-            // First the leaves, then the inodes, then their images, so that no look waits for the memory of the one before.
+            // First the leaves, then the inodes, then their images, so that no look waits for the
+            // memory of the one before.
             let leaves: [_; LEAVES] = array::from_fn(|leaf| {
                 (wanted[leaf] != 0)
                     .then(|| table.leaf(number(first, spans[leaf].indexes.start), &guard))

@@ -58,11 +58,11 @@ pub enum Actor<'a> {
     Nobody,
     /// This user.
     User(&'a Caller),
-    /// A program whose data a kernel took earlier, which asked and dated it then: nothing changes but the
-    /// content.
+    /// A program whose data a kernel took earlier, which asked and dated it then: nothing changes
+    /// but the content.
     Earlier,
-    /// A program, through memory that the file is mapped to: nothing is taken from programs. The time is unknown, so
-    /// it is now.
+    /// A program, through memory that the file is mapped to: nothing is taken from programs. The
+    /// time is unknown, so it is now.
     Mapped,
 }
 
@@ -76,9 +76,9 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// The permissions without the bits that give a program the rights of its owners, after a change by `caller`: without
-/// set-user-ID, and without set-group-ID where the group may execute (otherwise the bit means something else) or the
-/// caller is not in the group.
+/// The permissions without the bits that give a program the rights of its owners, after a change by
+/// `caller`: without set-user-ID, and without set-group-ID where the group may execute (otherwise
+/// the bit means something else) or the caller is not in the group.
 pub(crate) fn without_set_ids(image: &Inode, caller: Option<&Caller>) -> u16 {
     let permissions = image.disk().mode.permissions();
     if permissions & (SET_UID | SET_GID) == 0 {

@@ -24,8 +24,8 @@ const TOGETHER: usize = 32;
 pub(crate) struct RegisteredInode {
     // Kept beyond its capture only so that it is let go of when handles are running again.
     live: Arc<LiveInode>,
-    /// The block of the inode table that holds the record, which stays in memory so; `None` if it is kept with another
-    /// inode of the transaction.
+    /// The block of the inode table that holds the record, which stays in memory so; `None` if it
+    /// is kept with another inode of the transaction.
     _block: Option<BlockRef>,
     /// The record to encode, once it was captured.
     image: Option<Arc<Inode>>,
@@ -70,11 +70,12 @@ impl RegisteredInode {
     }
 }
 
-/// Captures the records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has drained the
-/// handles. Nothing is allocated: everybody waits.
+/// Captures the records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has
+/// drained the handles. Nothing is allocated: everybody waits.
 pub(crate) fn capture_inodes(registered: &mut [RegisteredInode]) {
     for some in registered.chunks_mut(TOGETHER) {
-        // The memory of many comes in at the same time, where taking references one by one would wait for that of each.
+        // The memory of many comes in at the same time, where taking references one by one would
+        // wait for that of each.
         let guard = pin();
         let sizes = some.iter().map(|inode| inode.live.image(&guard).size());
         std::hint::black_box(sizes.max());
@@ -94,8 +95,8 @@ impl RegisteredInode {
 }
 
 impl Fs {
-    /// What the captured inodes change of what their owners use. Called once for each commit, in their order, with
-    /// everything that was registered.
+    /// What the captured inodes change of what their owners use. Called once for each commit, in
+    /// their order, with everything that was registered.
     pub(crate) fn tally_usage(&self, captured: &[Vec<RegisteredInode>]) -> Tally {
         let mut tally = Tally::default();
         for inode in captured.iter().flatten() {
@@ -106,9 +107,9 @@ impl Fs {
         tally
     }
 
-    /// Encodes the captured inodes that transaction `seq` changed into new images of their blocks, which
-    /// become the newest ones; returns those. Called once for each commit, in their order, with
-    /// everything that was registered.
+    /// Encodes the captured inodes that transaction `seq` changed into new images of their blocks,
+    /// which become the newest ones; returns those. Called once for each commit, in their order,
+    /// with everything that was registered.
     ///
     /// # Errors
     /// When a block cannot be read, or a record does not fit the format. Nothing may be committed
@@ -125,8 +126,9 @@ impl Fs {
             let order = (inode.live.home(), image.ino(), !image.is_freed());
             records.push((order, image));
         }
-        // A number that was freed and used again comes twice: what lives counts, so it is last. A stable sort makes use of
-        // what is in order already, as inodes mostly are that one thread made or removed.
+        // A number that was freed and used again comes twice: what lives counts, so it is last. A
+        // stable sort makes use of what is in order already, as inodes mostly are that one thread
+        // made or removed.
         records.sort_by_key(|(order, _)| *order);
         let mut images = Vec::new();
         for group in records.chunk_by(|a, b| a.0.0 == b.0.0) {

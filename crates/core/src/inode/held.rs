@@ -28,8 +28,8 @@ impl Held {
         &self.live
     }
 
-    /// Claims the inode for its way out of memory, if this is the only hold. From then on nobody can
-    /// take another one, this one cannot be cloned, and dropping it does nothing.
+    /// Claims the inode for its way out of memory, if this is the only hold. From then on nobody
+    /// can take another one, this one cannot be cloned, and dropping it does nothing.
     pub(crate) fn claim_last(&self) -> bool {
         self.live.holds.claim_if(1)
     }

@@ -25,8 +25,8 @@ impl Fs {
         Ok(InlineData::new(&inode.disk().map, rest, inode.size()))
     }
 
-    /// The part of inline content that lies among these attributes, which an inode holds itself; `None` if that attribute is
-    /// missing.
+    /// The part of inline content that lies among these attributes, which an inode holds itself;
+    /// `None` if that attribute is missing.
     ///
     /// # Errors
     /// When they break the format, or it lies elsewhere.
@@ -44,7 +44,8 @@ impl Fs {
             }
         }
     }
-    /// Where the rest of inline content lies in the part of the record that holds attributes; empty without.
+    /// Where the rest of inline content lies in the part of the record that holds attributes; empty
+    /// without.
     ///
     /// # Errors
     /// When the attributes in the inode break the format.

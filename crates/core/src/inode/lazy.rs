@@ -1,4 +1,5 @@
-//! Times of access that only memory has, until something else changes the record or everything is made durable.
+//! Times of access that only memory has, until something else changes the record or everything is
+//! made durable.
 //!
 //! An inode with such a time stays in memory until then.
 

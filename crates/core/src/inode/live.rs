@@ -50,9 +50,9 @@ const TOLD_MOST: u64 = u64::MAX >> TICKET_BITS;
 /// | `map` | InodeMap | its map from logical to physical blocks: the root in the image and the nodes below |
 /// | `meta` | InodeMeta | changes of the image |
 ///
-/// Whether the inode is an orphan changes only under `op` held exclusively, or while nobody else can
-/// reach the inode: when it is new, or leaving. The link to the next inode of the orphan list belongs
-/// to that list's lock and is kept apart from the image.
+/// Whether the inode is an orphan changes only under `op` held exclusively, or while nobody else
+/// can reach the inode: when it is new, or leaving. The link to the next inode of the orphan list
+/// belongs to that list's lock and is kept apart from the image.
 // What a look reads comes first, so that it lies in one cache line.
 #[repr(C)]
 pub struct LiveInode {
@@ -73,14 +73,15 @@ pub struct LiveInode {
     touched: FirstTouch,
     /// The last transaction that changed something `fdatasync` must make durable.
     datasync: AtomicU64,
-    /// The flush that the last data written needs, as a number, 0 if none was written; and in the upper
-    /// bits how many failed flushes do not concern it or have been told of.
+    /// The flush that the last data written needs, as a number, 0 if none was written; and in the
+    /// upper bits how many failed flushes do not concern it or have been told of.
     data: CountedAtomicU64,
     /// See [`Membership`].
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
     pub(super) reaper: OnceLock<Arc<Reaper>>,
-    /// The flags of the newest image, beside it for who asks for nothing else: that takes no guard. Stored under `meta`.
+    /// The flags of the newest image, beside it for who asks for nothing else: that takes no guard.
+    /// Stored under `meta`.
     flags: AtomicU32,
 }
 
@@ -97,11 +98,13 @@ struct More {
     first_name: OnceLock<OnceLock<()>>,
     /// Whether it is known to be no program with capabilities. Changed under `op` held exclusively.
     not_capable: AtomicBool,
-    /// Whether it is known to have no access control list. Set under `op`, taken back under `op` held exclusively.
+    /// Whether it is known to have no access control list. Set under `op`, taken back under `op`
+    /// held exclusively.
     not_listed: AtomicBool,
     /// Whether its record has something that is in no transaction.
     lazy: AtomicBool,
-    /// What it was counted as by the last commit that took it, where that is done. Changed by commits only.
+    /// What it was counted as by the last commit that took it, where that is done. Changed by
+    /// commits only.
     counted: OnceLock<Box<Mutex<Share>>>,
 }
 
@@ -202,8 +205,8 @@ impl LiveInode {
         self.image.get(&pin()).is_dir()
     }
 
-    /// Brings the time of the last change of a directory's names into its record, if it is not there
-    /// yet.
+    /// Brings the time of the last change of a directory's names into its record, if it is not
+    /// there yet.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.dir_state_if_any().is_some_and(DirState::has_change) {
@@ -238,8 +241,8 @@ impl LiveInode {
         })
     }
 
-    /// Whether this still is the inode of its number, and has names. What was found by its number before has been this
-    /// inode's, if so.
+    /// Whether this still is the inode of its number, and has names. What was found by its number
+    /// before has been this inode's, if so.
     #[inline]
     pub(crate) fn is_here(&self, guard: &EpochGuard) -> bool {
         !self.is_leaving() && self.image.get(guard).disk.links > 0
@@ -263,14 +266,16 @@ impl LiveInode {
         self.flags().contains(InodeFlags::INLINE_DATA)
     }
 
-    /// Whether its flags ask that what is done to it be made durable at once: `S`, and of directories `D`.
+    /// Whether its flags ask that what is done to it be made durable at once: `S`, and of
+    /// directories `D`.
     #[inline]
     pub(crate) fn asks_durable(&self) -> bool {
         let flags = self.flags();
         flags.contains(InodeFlags::SYNC) || flags.contains(InodeFlags::DIR_SYNC) && self.is_dir()
     }
 
-    /// Puts the time of the last change of names into an image; whether there was one. Under `meta`.
+    /// Puts the time of the last change of names into an image; whether there was one. Under
+    /// `meta`.
     fn take_change(&self, image: &mut Inode) -> bool {
         let change = self.dir_state_if_any().and_then(DirState::take_change);
         if let Some(time) = change {
@@ -280,8 +285,8 @@ impl LiveInode {
         change.is_some()
     }
 
-    /// Notes that names of the directory changed at `time`, in the transaction of `handle`. Cheaper than
-    /// [`update`](Self::update) where many do so at the same time.
+    /// Notes that names of the directory changed at `time`, in the transaction of `handle`. Cheaper
+    /// than [`update`](Self::update) where many do so at the same time.
     ///
     /// # Errors
     /// When the inode cannot be registered.
@@ -413,7 +418,8 @@ impl LiveInode {
         self.more().not_capable.store(true, Ordering::Release);
     }
 
-    /// Whether the inode may have had an access control list when `image`, borrowed under `guard`, was its newest image.
+    /// Whether the inode may have had an access control list when `image`, borrowed under `guard`,
+    /// was its newest image.
     #[inline]
     #[must_use]
     pub(crate) fn may_have_list(&self, image: &Inode, guard: &EpochGuard) -> bool {
@@ -421,7 +427,8 @@ impl LiveInode {
             return false;
         }
         let knows = |more: &More| more.not_listed.load(Ordering::Acquire);
-        // In this order: it is taken back before a list comes. An image that still is the newest was so all the time.
+        // In this order: it is taken back before a list comes. An image that still is the newest
+        // was so all the time.
         let has_none = self.more.get().is_some_and(|more| knows(more))
             && std::ptr::eq(image, self.image(guard));
         !has_none
@@ -446,8 +453,8 @@ impl LiveInode {
         self.more().alloc.get_or_init(|| Arc::new(FileState::new()))
     }
 
-    /// Whether nothing is kept in memory beside the record, so that an inode without blocks can go without
-    /// further ado.
+    /// Whether nothing is kept in memory beside the record, so that an inode without blocks can go
+    /// without further ado.
     #[must_use]
     pub(crate) fn is_only_record(&self) -> bool {
         let unused = |more: &More| more.alloc.get().is_none() && more.file.get().is_none();
@@ -484,9 +491,9 @@ impl LiveInode {
         Seq::new(self.datasync.load(Ordering::Acquire))
     }
 
-    /// Notes that reading the data back needs the transaction of `handle`. Changes of size and map in the
-    /// record do so by themselves; the rest of a map lies elsewhere, and a new inode is needed as a
-    /// whole.
+    /// Notes that reading the data back needs the transaction of `handle`. Changes of size and map
+    /// in the record do so by themselves; the rest of a map lies elsewhere, and a new inode is
+    /// needed as a whole.
     pub(crate) fn note_datasync(&self, handle: &Handle<'_>) {
         if is_on(Mutant::DatasyncForgotten) {
             return;
@@ -494,8 +501,8 @@ impl LiveInode {
         self.datasync.store(handle.seq().get(), Ordering::Release);
     }
 
-    /// Notes that data was written to the device, which the next flush makes durable. `failures` are
-    /// those of flushes before the writing began.
+    /// Notes that data was written to the device, which the next flush makes durable. `failures`
+    /// are those of flushes before the writing began.
     pub(crate) fn note_data(&self, fs: &Fs, failures: u64) {
         let ticket = fs.data_ticket().get();
         // Once between two flushes, however many writes.
@@ -541,16 +548,19 @@ impl LiveInode {
         false
     }
 
-    /// Notes what the inode is counted as, before its record changes for the first time since it is in memory.
+    /// Notes what the inode is counted as, before its record changes for the first time since it is
+    /// in memory.
     ///
     /// # Errors
-    /// When its attributes have to be looked at for that, and are broken or cannot be read; nothing is noted then.
+    /// When its attributes have to be looked at for that, and are broken or cannot be read; nothing
+    /// is noted then.
     #[cold]
     pub(crate) fn begin_counting(&self, fs: &Fs) -> Result<()> {
         if self.is_counted() || !fs.has_owner(self.ino) {
             return Ok(());
         }
-        // They do not change as long as it is not counted. Before the lock: it may wait for the device.
+        // They do not change as long as it is not counted. Before the lock: it may wait for the
+        // device.
         let values = xattr::count_values(fs, &self.copy())?;
         let _changing = self.meta.lock();
         self.more().counted.get_or_init(|| {
@@ -579,7 +589,8 @@ impl LiveInode {
         (self.more.get()).is_some_and(|more| more.counted.get().is_some())
     }
 
-    /// Counts the inode as `image` says, and adds to `tally` what that changes. For commits, in their order.
+    /// Counts the inode as `image` says, and adds to `tally` what that changes. For commits, in
+    /// their order.
     pub(super) fn count(&self, fs: &Fs, image: &Inode, tally: &mut Tally) {
         let counted = self.more.get().and_then(|more| more.counted.get());
         let Some(counted) = counted else { return };
@@ -625,8 +636,9 @@ impl LiveInode {
         Ok(result)
     }
 
-    /// Changes the record in memory, and in no transaction: for what may be lost. Returns whether this is the first such
-    /// change; whoever makes it sees to it that the record comes into a transaction some time.
+    /// Changes the record in memory, and in no transaction: for what may be lost. Returns whether
+    /// this is the first such change; whoever makes it sees to it that the record comes into a
+    /// transaction some time.
     pub(super) fn update_in_memory(&self, edit: impl FnOnce(&mut Inode)) -> bool {
         let _changing = self.meta.lock();
         let mut image = self.copy();

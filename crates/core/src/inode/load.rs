@@ -41,8 +41,8 @@ impl Fs {
     /// The inode of this number, which a directory gives a name.
     ///
     /// # Errors
-    /// As for [`Fs::inode`]; [`Error::Corrupt`] also for what no name can stand for: the file system's own inodes, and
-    /// those that hold the value of an attribute.
+    /// As for [`Fs::inode`]; [`Error::Corrupt`] also for what no name can stand for: the file
+    /// system's own inodes, and those that hold the value of an attribute.
     pub fn named_inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.check_number_named(ino)?;
         let inode = self.inode(ino)?;
@@ -152,8 +152,8 @@ impl Fs {
         }
     }
 
-    /// An inode that may have no names any more: one that a crash left as an orphan. It comes as one
-    /// of the list, whose link its record holds.
+    /// An inode that may have no names any more: one that a crash left as an orphan. It comes as
+    /// one of the list, whose link its record holds.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the number or the record is wrong, [`Error::Device`] when reading
@@ -171,13 +171,14 @@ impl Fs {
         self.metadata(live.home(), place, Structure::Inode, None, |_| Ok(()))
     }
 
-    /// Whether the running transaction `seq` has registered a record of this block of the inode table, and so keeps this
-    /// image of it in memory.
+    /// Whether the running transaction `seq` has registered a record of this block of the inode
+    /// table, and so keeps this image of it in memory.
     #[inline]
     pub(crate) fn keeps_records_of(&self, block: Pblk, seq: Seq) -> bool {
         let guard = pin();
         let found = self.cache().peek(block, &guard);
-        // The commit of the transaction before makes images while this one runs: what is kept may be the one it replaced.
+        // The commit of the transaction before makes images while this one runs: what is kept may
+        // be the one it replaced.
         found.is_some_and(|found| found.has_records_of(seq) && found.seq().next() != seq)
     }
 
@@ -294,7 +295,7 @@ impl Fs {
         self.check_named(ino, disk, slot)
     }
 
-    /// The same for a slot whose checksum is known to be right.
+    /// Parses the record in a slot whose checksum is known to be right.
     #[inline]
     pub(super) fn parse_sound_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
         let context = self.inode_context(ino);
@@ -311,8 +312,8 @@ impl Fs {
         self.check_inode(ino, disk, slot)
     }
 
-    /// Which of the slots of the inode table have the right checksum, looked at together: most that have. The
-    /// others are to be read one by one.
+    /// Which of the slots of the inode table have the right checksum, looked at together: most that
+    /// have. The others are to be read one by one.
     #[inline]
     pub(super) fn sound_slots<const N: usize>(
         &self,
@@ -328,9 +329,11 @@ impl Fs {
         self.stat_record(ino, &disk)
     }
 
-    /// What `stat` reports about an inode whose slot is known to have the right checksum, if a few looks tell that
-    /// nothing is wrong with it; the others are for [`stat_unusual_slot`](Self::stat_unusual_slot).
-    // Into the caller: most of the record is not looked at. No error, so that what is found need not be in memory.
+    /// What `stat` reports about an inode whose slot is known to have the right checksum, if a few
+    /// looks tell that nothing is wrong with it; the others are for
+    /// [`stat_unusual_slot`](Self::stat_unusual_slot).
+    // Into the caller: most of the record is not looked at. No error, so that what is found need
+    // not be in memory.
     #[inline(always)]
     pub(super) fn stat_plain_slot(&self, ino: Ino, slot: &[u8]) -> Option<Metadata> {
         let disk = DiskInode::parse_sound(slot, &self.inode_context(ino)).ok()?;

@@ -19,23 +19,25 @@ pub(crate) enum Access {
 /// The `op` locks of the inodes an operation works on, taken in the one order in which all
 /// operations take them.
 ///
-/// Directories come first, ancestors before what is below them; then all others, ascending by number.
-/// Which directory is an ancestor of another the caller knows, who holds `RenameTopology` if he needs
-/// two that are not parent and child. An inode that is asked for twice is locked once, for the
-/// stronger of the two.
+/// Directories come first, ancestors before what is below them; then all others, ascending by
+/// number. Which directory is an ancestor of another the caller knows, who holds `RenameTopology`
+/// if he needs two that are not parent and child. An inode that is asked for twice is locked once,
+/// for the stronger of the two.
 ///
 /// # Finding out what to lock
 ///
 /// An operation on a name learns which inode to lock by looking the name up, which it does without
-/// locks; so it must look again under them, and start anew if the name means something else by then:
+/// locks; so it must look again under them, and start anew if the name means something else by
+/// then:
 ///
 /// 1. look the name up, take hold of the inode;
 /// 2. lock the parent and the inode through this;
 /// 3. lock the name, look it up again; if it is not that inode, unlock everything and go to 1.
 ///
-/// So in step 2 the order may be one that was right in step 1 and is no longer: what was beside another directory may be
-/// below it by now. That is why nobody who holds one of these locks waits for another one: what is not free is waited for
-/// while none is held, and then, with it held, the others are tried again.
+/// So in step 2 the order may be one that was right in step 1 and is no longer: what was beside
+/// another directory may be below it by now. That is why nobody who holds one of these locks waits
+/// for another one: what is not free is waited for while none is held, and then, with it held, the
+/// others are tried again.
 #[derive(Debug)]
 pub(crate) struct LockSet<'a> {
     _guards: [Option<Guard<'a>>; MOST],
@@ -68,7 +70,8 @@ impl<'a> Guard<'a> {
 type Wanted<'a> = Option<(&'a LiveInode, Access)>;
 
 impl<'a> LockSet<'a> {
-    /// Locks `directories` in this order, then `others` ascending by number: two of each at the most.
+    /// Locks `directories` in this order, then `others` ascending by number: two of each at the
+    /// most.
     pub(crate) fn lock(
         directories: &[(&'a LiveInode, Access)],
         others: &[(&'a LiveInode, Access)],
@@ -113,11 +116,12 @@ impl<'a> LockSet<'a> {
         }
     }
 
-    /// Waits for the inode at place `awaited` and takes the others if they are free; or holds none and says the place of one
-    /// that was not.
+    /// Waits for the inode at place `awaited` and takes the others if they are free; or holds none
+    /// and says the place of one that was not.
     ///
-    /// What was found busy is held, not only seen free, when the others are tried again: a reader can pass
-    /// where a writer has come to the lock and is yet to shut it, and would go round without ever waiting for him.
+    /// What was found busy is held, not only seen free, when the others are tried again: a reader
+    /// can pass where a writer has come to the lock and is yet to shut it, and would go round
+    /// without ever waiting for him.
     fn wait_for_one(
         wanted: &[Wanted<'a>; MOST],
         awaited: usize,

@@ -71,7 +71,8 @@ pub struct Inode {
     pub(crate) disk: DiskInode,
     /// The part of the record after the extra fields; empty when it holds nothing.
     pub(crate) xattrs: Box<[u8]>,
-    /// Of its attributes, how many have their value in an inode of its own, once [`LiveInode::begin_counting`] has looked.
+    /// Of its attributes, how many have their value in an inode of its own, once
+    /// [`LiveInode::begin_counting`] has looked.
     pub(crate) values: u16,
 }
 
@@ -122,13 +123,14 @@ impl Inode {
         self.xattrs = region;
     }
 
-    /// What lies in the map, and the part of the record that holds extended attributes, to be changed in place.
+    /// What lies in the map, and the part of the record that holds extended attributes, to be
+    /// changed in place.
     pub(crate) fn content_mut(&mut self) -> (&mut [u8; inline_data::IN_MAP], &mut [u8]) {
         (&mut self.disk.map, &mut self.xattrs)
     }
 
-    /// How many of its attributes have their value in an inode of its own, for which it is charged; 0 where that is not
-    /// counted.
+    /// How many of its attributes have their value in an inode of its own, for which it is charged;
+    /// 0 where that is not counted.
     pub(crate) fn values(&self) -> u16 {
         self.values
     }
@@ -179,7 +181,8 @@ impl Inode {
         self.disk.flags.contains(InodeFlags::INLINE_DATA)
     }
 
-    /// Whether this is a regular file whose content lies in blocks of its own, for everybody to read.
+    /// Whether this is a regular file whose content lies in blocks of its own, for everybody to
+    /// read.
     #[inline]
     #[must_use]
     pub(crate) fn has_plain_content(&self) -> bool {

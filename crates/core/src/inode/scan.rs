@@ -1,8 +1,8 @@
 //! Every inode of a group, straight from the inode table.
 //!
 //! Looking at all inodes of a large file system through the cache would throw out everything else
-//! in it. This reads a group's bitmap and the used part of its table in a few large reads and
-//! hands out the inodes in use one by one. On a file system open for writing, what is newer in memory
+//! in it. This reads a group's bitmap and the used part of its table in a few large reads and hands
+//! out the inodes in use one by one. On a file system open for writing, what is newer in memory
 //! goes over what was read: blocks that wait for their checkpoint, and inodes that changed.
 
 use super::Inode;
@@ -133,7 +133,8 @@ impl Fs {
                     .and_then(|alloc| alloc.live_inode_bitmap(group)),
             ) {
                 (Ok(block), _) => (block.to_vec(), per_group.saturating_sub(unused)),
-                // Somebody brought the group into memory and changed it since the descriptor was read.
+                // Somebody brought the group into memory and changed it since the descriptor was
+                // read.
                 (Err(_), Some((bits, unused))) => (bits.to_vec(), per_group.saturating_sub(unused)),
                 (Err(e), None) => return Err(e),
             }
@@ -180,8 +181,8 @@ impl GroupInodes<'_> {
     }
 }
 
-/// Blocks of `len` bytes from `offset` on that are newer in memory than on the device, each with the
-/// offset on the device. Nothing for a file system open for reading.
+/// Blocks of `len` bytes from `offset` on that are newer in memory than on the device, each with
+/// the offset on the device. Nothing for a file system open for reading.
 fn newer_blocks(fs: &Fs, offset: u64, len: usize) -> Vec<(u64, Box<[u8]>)> {
     let mut newer = Vec::new();
     if fs.journal().is_err() {
@@ -201,7 +202,8 @@ fn newer_blocks(fs: &Fs, offset: u64, len: usize) -> Vec<(u64, Box<[u8]>)> {
     newer
 }
 
-/// Puts `image`, which lies at `at`, over the part of it that `window` holds, which lies at `offset`.
+/// Puts `image`, which lies at `at`, over the part of it that `window` holds, which lies at
+/// `offset`.
 fn overlay(window: &mut [u8], offset: u64, at: u64, image: &[u8]) {
     let into = at.saturating_sub(offset) as usize;
     let from = offset.saturating_sub(at) as usize;

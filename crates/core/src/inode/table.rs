@@ -1,28 +1,29 @@
 //! Inodes in memory.
 //!
-//! Lookups take no lock. Inodes are kept until the budget is used up; then those not asked for since
-//! the hand last came by make room.
+//! Lookups take no lock. Inodes are kept until the budget is used up; then those not asked for
+//! since the hand last came by make room.
 //!
-//! The map holds *leaves*: the places of 16 inodes whose numbers follow each other, which mostly are
-//! those of one block of the inode table. Who looks at one inode finds its neighbours next to it, and they come and go together.
+//! The map holds *leaves*: the places of 16 inodes whose numbers follow each other, which mostly
+//! are those of one block of the inode table. Who looks at one inode finds its neighbours next to
+//! it, and they come and go together.
 //!
 //! # Invariants
 //!
-//! - An inode that somebody holds, that is an orphan, whose newest image is not durable, or whose data is
-//!   newer than the device, is never forgotten. To be forgotten an inode is claimed first, so that nobody can take hold of it,
-//!   and only then looked at.
-//! - An inode that was freed stays here, dead, until a commit has encoded that, or until its number is
-//!   used again: the record on the device, and the block that holds it, still show it alive.
+//! - An inode that somebody holds, that is an orphan, whose newest image is not durable, or whose
+//!   data is newer than the device, is never forgotten. To be forgotten an inode is claimed first,
+//!   so that nobody can take hold of it, and only then looked at.
+//! - An inode that was freed stays here, dead, until a commit has encoded that, or until its number
+//!   is used again: the record on the device, and the block that holds it, still show it alive.
 //! - A record that was read before an inode of that number changed and was forgotten does not come
-//!   back: a loader notes the *turn* of the number before it reads, and inserts what it read only if
-//!   no changed inode was forgotten in that turn.
-//! - A leaf in the map has an inode, and one place in a queue, or is on its way there or from there.
-//!   Its places change under the lock of its bucket.
+//!   back: a loader notes the *turn* of the number before it reads, and inserts what it read only
+//!   if no changed inode was forgotten in that turn.
+//! - A leaf in the map has an inode, and one place in a queue, or is on its way there or from
+//!   there. Its places change under the lock of its bucket.
 //!
 //! # Locking
 //!
-//! The hand's queue has one lock for each CPU shard, rank `LruShard`, held for pushes and pops only.
-//! Bucket locks of the map (rank `CacheBucket`) are never held together with it.
+//! The hand's queue has one lock for each CPU shard, rank `LruShard`, held for pushes and pops
+//! only. Bucket locks of the map (rank `CacheBucket`) are never held together with it.
 
 use super::LiveInode;
 use super::orphan::Membership;
@@ -50,10 +51,11 @@ const BYTES_PER_INODE: usize = 240;
 const BYTES_PER_LEAF: usize = 256;
 /// Leaves the hand passes at most, for each that comes in, to find inodes to forget.
 const HAND_STEPS: usize = 16;
-/// Inodes forgotten at least for each that comes in, if there are so many too many: more than one, so that a
-/// table that had to grow past its budget shrinks again.
+/// Inodes forgotten at least for each that comes in, if there are so many too many: more than one,
+/// so that a table that had to grow past its budget shrinks again.
 const VICTIMS: usize = 2;
-/// Whether there are too many inodes is asked once for so many that come in on one CPU, if there is room for many.
+/// Whether there are too many inodes is asked once for so many that come in on one CPU, if there is
+/// room for many.
 const ASK_ONCE_IN: i64 = LEAF as i64;
 /// Turns are counted for this many classes of numbers.
 const TURN_CLASSES: usize = 64;
@@ -99,8 +101,8 @@ struct Counts {
     leaves: CountedAtomicI64,
 }
 
-/// The leaf that an inode of this number is in, and its place there. Blocks of the inode table begin with the same
-/// numbers as leaves, as inodes count from 1.
+/// The leaf that an inode of this number is in, and its place there. Blocks of the inode table
+/// begin with the same numbers as leaves, as inodes count from 1.
 #[inline]
 fn place_of(ino: Ino) -> (LeafKey, usize) {
     let index = ino.get().wrapping_sub(1);
@@ -145,7 +147,8 @@ impl Leaf {
     /// Puts an inode in its place, which holds none or one that is dead. Under the bucket's lock.
     fn put(&self, place: usize, live: Arc<LiveInode>, guard: &EpochGuard) {
         if let (Some(to), Some(used)) = (self.places.get(place), self.used.get(place)) {
-            // The first one of a leaf is last in the hand's way; others may have it come by at once.
+            // The first one of a leaf is last in the hand's way; others may have it come by at
+            // once.
             used.store(!self.is_empty(), Ordering::Relaxed);
             to.put(live, guard);
         }
@@ -173,7 +176,7 @@ struct Passed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn(u64);
 
-/// The same for records of any numbers.
+/// Turns of records of any numbers.
 #[derive(Debug)]
 pub(crate) struct Turns([u64; TURN_CLASSES]);
 
@@ -235,8 +238,8 @@ impl Table {
         self.map.get(&key, guard)?.peek(place, guard)
     }
 
-    /// The leaf of inodes around this number, if any of them is in memory: those whose numbers less one are the same
-    /// multiple of [`LEAF`] and the place in it.
+    /// The leaf of inodes around this number, if any of them is in memory: those whose numbers less
+    /// one are the same multiple of [`LEAF`] and the place in it.
     #[inline]
     pub(super) fn leaf<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g Leaf> {
         let (key, _) = place_of(ino);
@@ -261,9 +264,9 @@ impl Table {
         Turn(self.turn_of(ino).load(Ordering::Acquire))
     }
 
-    /// Keeps an inode whose record was read after `turn` was noted, unless another thread was first;
-    /// returns the one that is kept. `None` says that the record may be old, and is to be read
-    /// again.
+    /// Keeps an inode whose record was read after `turn` was noted, unless another thread was
+    /// first; returns the one that is kept. `None` says that the record may be old, and is to be
+    /// read again.
     pub(crate) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
         let (key, place) = place_of(live.ino());
         let guard = pin();
@@ -370,8 +373,8 @@ impl Table {
         self.map.update(key, change, guard)
     }
 
-    /// Counts what came into a leaf, and makes room for it, but not with what is at the place `kept` there. The caller
-    /// holds nothing.
+    /// Counts what came into a leaf, and makes room for it, but not with what is at the place
+    /// `kept` there. The caller holds nothing.
     fn came(&self, key: LeafKey, came: Came, kept: Option<usize>) {
         if came.inodes == 0 {
             return;
@@ -397,8 +400,8 @@ impl Table {
         }
     }
 
-    /// Forgets inodes that had to stay past the budget until now. Each is passed twice at most: those
-    /// asked for lately are spared the first time.
+    /// Forgets inodes that had to stay past the budget until now. Each is passed twice at most:
+    /// those asked for lately are spared the first time.
     fn trim(&self, queue: &Mutex<VecDeque<LeafKey>>) {
         if self.excess() <= 0 {
             return;
@@ -459,8 +462,8 @@ impl Table {
         &self.turns[ino.get() as usize % TURN_CLASSES]
     }
 
-    /// Puts a leaf into the hand's way if it is new, and forgets inodes when there are too many, now that so many have
-    /// come into that leaf, but not what is at the place `kept` there.
+    /// Puts a leaf into the hand's way if it is new, and forgets inodes when there are too many,
+    /// now that so many have come into that leaf, but not what is at the place `kept` there.
     fn make_room(&self, new: LeafKey, came: Came, kept: Option<usize>) {
         let local = cpu_hint() % self.queues.len().max(1);
         if came.is_new_leaf
@@ -492,8 +495,9 @@ impl Table {
         }
     }
 
-    /// Forgets the inodes of a leaf that need not stay; with `spares` those only that were not asked for since the
-    /// last time, and not what is at the place `kept`. Who calls this has taken the leaf out of its queue.
+    /// Forgets the inodes of a leaf that need not stay; with `spares` those only that were not
+    /// asked for since the last time, and not what is at the place `kept`. Who calls this has taken
+    /// the leaf out of its queue.
     fn pass(&self, key: LeafKey, spares: bool, kept: Option<usize>) -> Passed {
         let guard = pin();
         let Some(leaf) = self.map.get(&key, &guard) else {
@@ -560,7 +564,8 @@ impl Table {
     }
 }
 
-/// Takes claimed inodes out of their leaf, and says whether that is to stay. Under the bucket's lock.
+/// Takes claimed inodes out of their leaf, and says whether that is to stay. Under the bucket's
+/// lock.
 fn forget(leaf: &Leaf, going: &[Option<&LiveInode>; LEAF], guard: &EpochGuard) -> (Passed, bool) {
     let is_going = |place: usize, going: Option<&LiveInode>| {
         let there = leaf.places.get(place).and_then(|live| live.get(guard));
@@ -628,7 +633,7 @@ impl OneLock {
 
 #[cfg(feature = "baseline")]
 impl Table {
-    /// The same with one lock for the hash table and one list, or without.
+    /// Returns the table with one lock for its hash table and list, or without.
     pub(crate) fn with_one_lock(mut self, chosen: bool) -> Self {
         if chosen {
             self.one_lock.chosen = true;

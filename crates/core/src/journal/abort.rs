@@ -1,9 +1,9 @@
 //! Errors: what stops the journal, and what is written down about it.
 //!
-//! Two kinds of error come here. A commit or checkpoint that fails on the device stops the
-//! journal: nobody knows what is durable beyond the last commit, so nothing more is written. A
-//! structure found corrupt while writing is reported, and the file system's `errors=` behaviour, or another that was asked for
-//! when it was opened, says what follows:
+//! Two kinds of error come here. A commit or checkpoint that fails on the device stops the journal:
+//! nobody knows what is durable beyond the last commit, so nothing more is written. A structure
+//! found corrupt while writing is reported, and the file system's `errors=` behaviour, or another
+//! that was asked for when it was opened, says what follows:
 //!
 //! | behaviour | what follows |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | remount-ro | the journal stops, and with it all changes |
 //! | panic | the same: a library does not end its caller's process, nor the machine |
 //!
-//! What was seen is recorded in the superblock, by the next commit. When the journal has stopped, there
-//! is none: the record bypasses the log then, and so does the reason, in the journal superblock. Whoever reports an error may
-//! hold any lock, so what is reported is written down later: by the next caller who starts a handle,
-//! commits or closes.
+//! What was seen is recorded in the superblock, by the next commit. When the journal has stopped,
+//! there is none: the record bypasses the log then, and so does the reason, in the journal
+//! superblock. Whoever reports an error may hold any lock, so what is reported is written down
+//! later: by the next caller who starts a handle, commits or closes.
 
 use super::{CHECKPOINT, Journal, LOG};
 use crate::{Error, Result};
@@ -30,8 +30,8 @@ impl Journal {
         self.background.wake();
     }
 
-    /// Ends all changes without a record of `cause`, when nothing may be written any more: the device
-    /// belongs to another program by now, or a panic goes through a commit.
+    /// Ends all changes without a record of `cause`, when nothing may be written any more: the
+    /// device belongs to another program by now, or a panic goes through a commit.
     pub(crate) fn abort_unrecorded(&self, cause: Error) {
         // Lost to an earlier error: that one stands.
         let _ = self.aborted.set(cause);
@@ -86,8 +86,8 @@ impl Journal {
     }
 
     fn write_records(&self) -> Result<()> {
-        // No checkpoint writes the superblock meanwhile: what is written here must not be older than
-        // what is home.
+        // No checkpoint writes the superblock meanwhile: what is written here must not be older
+        // than what is home.
         let _alone = self.checkpointing.lock_ascending(CHECKPOINT);
         if let (Some(cause), Some(log)) = (self.aborted.get(), &self.log) {
             let mut writer = log.lock_ascending(LOG);

@@ -1,13 +1,13 @@
 //! Checkpoint: committed images go home, and the log's tail follows.
 //!
 //! Of each block only the newest committed image is written; older ones were superseded in the
-//! queue. Writes are sorted and as large as the blocks allow. A block that stops being metadata while a
-//! batch with it is being written makes the commit that frees it wait for the batch: see
+//! queue. Writes are sorted and as large as the blocks allow. A block that stops being metadata
+//! while a batch with it is being written makes the commit that frees it wait for the batch: see
 //! [`Queue::drop_images`](super::queue::Queue::drop_images).
 //!
-//! The tail moves in one of two ways while changes go on. Under pressure the home writes are flushed and the tail is made
-//! durable at once, so that the space is free. In the background it is handed to the next commit,
-//! whose first flush covers the home writes: no flush of its own.
+//! The tail moves in one of two ways while changes go on. Under pressure the home writes are
+//! flushed and the tail is made durable at once, so that the space is free. In the background it is
+//! handed to the next commit, whose first flush covers the home writes: no flush of its own.
 
 use super::commit::tid;
 use super::{CHECKPOINT, Journal, LOG, Seq, home};
@@ -39,8 +39,8 @@ impl Journal {
         self.checkpoint_with(Tail::Now)
     }
 
-    /// Writes everything committed to where it belongs; `tail` says how its space in the log becomes
-    /// free.
+    /// Writes everything committed to where it belongs; `tail` says how its space in the log
+    /// becomes free.
     ///
     /// # Errors
     /// When the device fails, which stops the journal; why the journal stopped, when it has.

@@ -7,19 +7,20 @@
 //!
 //! # Who is woken
 //!
-//! When a leader is done, those whose transaction it committed are woken, and of those who wait for the
-//! next one a single one, to lead. So they wait in two places: of any two transactions that somebody waits
-//! for at one time, one is the successor of the other. Those who only need room wait in a third, and go on as
-//! soon as another transaction runs. Where commits are short compared with putting a thread to sleep and
-//! waking it, waiters first let others run for as long as a few commits take, unless there are more of
-//! them than CPUs: whoever leads meanwhile. Sleepers are woken one by one, by the leader. Woken together they would hand
-//! the lock from one to the next, each of which has to be put on a CPU first.
+//! When a leader is done, those whose transaction it committed are woken, and of those who wait for
+//! the next one a single one, to lead. So they wait in two places: of any two transactions that
+//! somebody waits for at one time, one is the successor of the other. Those who only need room wait
+//! in a third, and go on as soon as another transaction runs. Where commits are short compared with
+//! putting a thread to sleep and waking it, waiters first let others run for as long as a few
+//! commits take, unless there are more of them than CPUs: whoever leads meanwhile. Sleepers are
+//! woken one by one, by the leader. Woken together they would hand the lock from one to the next,
+//! each of which has to be put on a CPU first.
 //!
 //! # Who is waited for
 //!
-//! Those whom one commit served mostly come back with more. So a leader who saw several at the last commit lets
-//! them do so before it closes the gate: until as many ask, and only for part of the time that all their
-//! commits would take. Who was alone at the last commit waits for nobody.
+//! Those whom one commit served mostly come back with more. So a leader who saw several at the last
+//! commit lets them do so before it closes the gate: until as many ask, and only for part of the
+//! time that all their commits would take. Who was alone at the last commit waits for nobody.
 
 use super::capture::Captured;
 use super::item::{Images, LogItems};
@@ -40,7 +41,8 @@ static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
 /// As long as sleeping and being woken takes, about: commits that take longer are slept through.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// A leader waits for others for at most one part in this many of the time that a commit for each would take,
+/// A leader waits for others for at most one part in this many of the time that a commit for each
+/// would take,
 const GATHER_PART: u32 = 2;
 
 /// and for at most this long: meanwhile nobody's changes become durable.
@@ -57,8 +59,8 @@ pub(super) struct Progress {
     /// What the state says, for a look without the lock. Stored under it.
     durable: AtomicU64,
     has_leader: AtomicBool,
-    /// Threads that wait for a transaction that is not durable yet, of an even number and of an odd one, the
-    /// leader included. Stored under the lock.
+    /// Threads that wait for a transaction that is not durable yet, of an even number and of an odd
+    /// one, the leader included. Stored under the lock.
     waiters: [AtomicU32; 2],
     /// Mean duration of recent commits in nanoseconds, 0 before the first. Stored by leaders.
     mean_ns: AtomicU64,
@@ -163,8 +165,9 @@ impl Progress {
         self.room.notify_all();
     }
 
-    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `is_over` or a
-    /// leader is needed. Whether it was worth it: if not the time is up, which began at `start`.
+    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until
+    /// `is_over` or a leader is needed. Whether it was worth it: if not the time is up, which began
+    /// at `start`.
     fn wait_awake(&self, upto: Seq, start: Instant, is_over: impl Fn() -> bool) -> bool {
         let mean = Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed));
         let many = self.waiters(upto).load(Ordering::Relaxed) as usize > shard_count();
@@ -217,7 +220,8 @@ fn of<T>([even, odd]: &[T; 2], seq: Seq) -> &T {
     }
 }
 
-/// The same to change it.
+/// Returns that of `seq` to change it, of two things that transactions of even and odd numbers
+/// have.
 fn of_mut<T>([even, odd]: &mut [T; 2], seq: Seq) -> &mut T {
     if seq.get().is_multiple_of(2) {
         even
@@ -284,9 +288,9 @@ impl Journal {
         self.commit_what(items, upto, Idle::Nothing)
     }
 
-    /// Ends a transaction that has no room: returns when another one runs, which is before `full` is durable where
-    /// another thread commits it. If nothing has been registered in it, the room is with handles that have
-    /// yet to use it or give it back: their end is waited for.
+    /// Ends a transaction that has no room: returns when another one runs, which is before `full`
+    /// is durable where another thread commits it. If nothing has been registered in it, the room
+    /// is with handles that have yet to use it or give it back: their end is waited for.
     ///
     /// # Errors
     /// As for [`Journal::commit`].

@@ -4,8 +4,8 @@
 //! a line of their own. When the pool runs dry the chunks that lie in other shards are gathered
 //! before anybody is told that there is no room: under pressure the account is exact.
 //!
-//! When much of the room has been handed out somebody is told, once for each transaction, so that it can be
-//! committed before anybody has to wait for that.
+//! When much of the room has been handed out somebody is told, once for each transaction, so that
+//! it can be committed before anybody has to wait for that.
 
 use extant_sync::{CountedAtomicI64, PerCpu, RmwClass};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +41,8 @@ impl Credits {
         self.blocks
     }
 
-    /// Takes room for `blocks`, if there is as much. Calls `when_low` if less than a third is left and nobody has
-    /// been told yet.
+    /// Takes room for `blocks`, if there is as much. Calls `when_low` if less than a third is left
+    /// and nobody has been told yet.
     pub(super) fn take(&self, blocks: u32, when_low: impl FnOnce()) -> bool {
         let wanted = i64::from(blocks);
         let shard: &CountedAtomicI64 = self.shards.local();

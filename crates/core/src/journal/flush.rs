@@ -1,8 +1,8 @@
 //! Flushes of the device, shared among those who need one at the same time.
 //!
 //! A flush makes durable what was complete when it began. So who has completed writes needs any
-//! flush that begins afterwards, whoever does it: the next waiter for all of them, or a commit, whose
-//! first flush covers the data that was complete when the commit began.
+//! flush that begins afterwards, whoever does it: the next waiter for all of them, or a commit,
+//! whose first flush covers the data that was complete when the commit began.
 //!
 //! # Order
 //!
@@ -15,14 +15,14 @@
 //! | look how many flushes have begun | flush |
 //!
 //! Both fences are sequentially consistent, so one of the two comes first. If it is the writer's,
-//! the flush finds the write complete; if the flusher's, the writer sees that flush as begun and asks for
-//! a later one.
+//! the flush finds the write complete; if the flusher's, the writer sees that flush as begun and
+//! asks for a later one.
 //!
 //! # Failures
 //!
-//! What a device had in its cache when a flush failed may be gone, and a later flush that succeeds says
-//! nothing about it. So failures are counted, and every file with data that was written before is
-//! told once: see `LiveInode::take_loss`.
+//! What a device had in its cache when a flush failed may be gone, and a later flush that succeeds
+//! says nothing about it. So failures are counted, and every file with data that was written before
+//! is told once: see `LiveInode::take_loss`.
 
 use crate::{Error, Result};
 use extant_blockdev::BlockDevice;
@@ -98,8 +98,8 @@ impl Flushes {
         self.state.lock().failure.clone()
     }
 
-    /// A commit or a checkpoint has failed, perhaps in its flush: what the device had in its cache may be
-    /// gone, whosever it was.
+    /// A commit or a checkpoint has failed, perhaps in its flush: what the device had in its cache
+    /// may be gone, whosever it was.
     pub(super) fn failed(&self, cause: &Error) {
         let mut state = self.state.lock();
         state.failure = Some(cause.clone());

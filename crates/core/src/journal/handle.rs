@@ -178,8 +178,8 @@ impl<'f> Handle<'f> {
             .publish_image(block, data, self.seq, seal, old)
     }
 
-    /// Says that `block` is metadata no longer: its images are void, here and in the log. The caller
-    /// frees the block afterwards.
+    /// Says that `block` is metadata no longer: its images are void, here and in the log. The
+    /// caller frees the block afterwards.
     pub(crate) fn revoke(&self, block: Pblk) {
         if is_on(Mutant::RevokesSkipped) {
             return self.journal.volume.cache().discard(block);
@@ -238,7 +238,8 @@ impl<'f> Handle<'f> {
 }
 
 impl Drop for Handle<'_> {
-    /// Gives back what is left of the credits. An operation that panics has done a part only, which must not be committed.
+    /// Gives back what is left of the credits. An operation that panics has done a part only, which
+    /// must not be committed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "an operation ended in the middle";

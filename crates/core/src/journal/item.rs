@@ -65,7 +65,8 @@ pub(crate) trait LogItem {
     /// everybody waits: it copies nothing and never waits. `None` where nothing changed.
     ///
     /// # Errors
-    /// When something registered has no state to capture, which is a defect. The journal stops then.
+    /// When something registered has no state to capture, which is a defect. The journal stops
+    /// then.
     fn capture(
         &self,
         seq: Seq,

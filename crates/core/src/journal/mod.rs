@@ -18,20 +18,22 @@
 //!
 //! # How a change becomes durable
 //!
-//! Metadata in memory is published as immutable images: a block ([`BlockRef`](crate::meta::BlockRef)),
-//! an inode's record, a group's bitmap. A change puts a new image in place of the old one and
-//! registers the object in the running transaction at its first touch there. Commit closes the gate,
-//! waits until no handle is inside, takes references to the images of everything registered, and
-//! opens the gate for the next transaction. What it took can no longer change, so encoding,
-//! checksums, the log and the checkpoint work on it with new handles already running.
+//! Metadata in memory is published as immutable images: a block
+//! ([`BlockRef`](crate::meta::BlockRef)), an inode's record, a group's bitmap. A change puts a new
+//! image in place of the old one and registers the object in the running transaction at its first
+//! touch there. Commit closes the gate, waits until no handle is inside, takes references to the
+//! images of everything registered, and opens the gate for the next transaction. What it took can
+//! no longer change, so encoding, checksums, the log and the checkpoint work on it with new handles
+//! already running.
 //!
 //! # Locking
 //!
-//! A handle is a place of rank `JournalHandle` in the order: starting one may sleep for a commit, so
-//! nothing from that rank on may be held. Lists of touched objects have locks of rank
-//! `JournalRunning`. A thread that commits or checkpoints holds no lock while it captures and encodes; for
-//! the log and the home writes it holds one of two locks of the same rank, held across I/O, in
-//! this order: `CHECKPOINT`, `LOG`. Those who wait for a commit wait on a condition variable.
+//! A handle is a place of rank `JournalHandle` in the order: starting one may sleep for a commit,
+//! so nothing from that rank on may be held. Lists of touched objects have locks of rank
+//! `JournalRunning`. A thread that commits or checkpoints holds no lock while it captures and
+//! encodes; for the log and the home writes it holds one of two locks of the same rank, held across
+//! I/O, in this order: `CHECKPOINT`, `LOG`. Those who wait for a commit wait on a condition
+//! variable.
 //!
 //! # Without a journal
 //!
@@ -89,8 +91,8 @@ const CHECKPOINT: u64 = 1;
 /// Place of the lock of the log in its class.
 const LOG: u64 = 2;
 
-/// Most blocks in a transaction. Taking that many references, each from another place in memory, has
-/// to end within the 2 ms for which no operation may be kept waiting.
+/// Most blocks in a transaction. Taking that many references, each from another place in memory,
+/// has to end within the 2 ms for which no operation may be kept waiting.
 const MOST_BLOCKS: u32 = 4096;
 /// A transaction takes at most one part in this many of the log.
 const LOG_SHARE: u32 = 4;
@@ -239,8 +241,8 @@ impl Journal {
         self.background.stop();
     }
 
-    /// Takes room in the running transaction, if there is as much. The thread commits a transaction that is two
-    /// thirds full, so that who works neither encodes and writes it nor waits for that.
+    /// Takes room in the running transaction, if there is as much. The thread commits a transaction
+    /// that is two thirds full, so that who works neither encodes and writes it nor waits for that.
     fn take_room(&self, blocks: u32) -> bool {
         self.credits.take(blocks, || {
             self.background.commit();

@@ -362,7 +362,8 @@ fn a_revoked_block_keeps_its_new_content_through_replay() {
 
 #[test]
 fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
-    // What the superblock asks for when it is found broken: a journal that failed stops whatever that is.
+    // What the superblock asks for when it is found broken: a journal that failed stops whatever
+    // that is.
     let behaviours = ["continue", "remount-ro", "panic"];
     let devices = behaviours.map(|b| content(&["-t", "ext4", "-b", "1024", "-e", b]).open());
     for (nth, inner) in (0..4).flat_map(|nth| devices.iter().map(move |inner| (nth, inner))) {
@@ -513,7 +514,8 @@ fn a_block_of_records_is_kept_by_the_first_of_a_transaction_unless_a_commit_repl
     let home = files[0].live().home();
     assert!(files.iter().all(|file| file.live().home() == home));
     let keeps = |handle: &Handle<'_>| fs.keeps_records_of(home, handle.seq());
-    // The image is of the commit that was under way when a transaction began, and then of an older one.
+    // The image is of the commit that was under way when a transaction began, and then of an older
+    // one.
     for is_kept in [false, true] {
         fs.sync().unwrap();
         if is_kept {

@@ -12,7 +12,8 @@ pub(super) struct Touched {
     pub(super) blocks: Vec<Pblk>,
     /// Objects by number, for kinds that are registered so.
     pub(super) numbers: [Vec<u32>; NUMBER_LISTS],
-    /// Blocks that no longer are metadata: their images, in this transaction and in the log, are void.
+    /// Blocks that no longer are metadata: their images, in this transaction and in the log, are
+    /// void.
     pub(super) revoked: Vec<Pblk>,
 }
 

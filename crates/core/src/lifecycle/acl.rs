@@ -1,7 +1,7 @@
 //! Access control lists that a new inode gets from its directory.
 //!
-//! As POSIX.1e drafts and Linux do: a default list of the directory becomes the access list of what is
-//! made in it, cut to the permissions that were asked for, and the umask means nothing then. A
+//! As POSIX.1e drafts and Linux do: a default list of the directory becomes the access list of what
+//! is made in it, cut to the permissions that were asked for, and the umask means nothing then. A
 //! directory also takes the default list over as its own.
 
 use crate::fs::Fs;
@@ -21,8 +21,8 @@ pub(super) struct Inherited {
     pub(super) xattrs: Fresh,
 }
 
-/// The list that `acl` becomes when the permission bits are set to `permissions`, as chmod does: the group's go to the
-/// mask where there is one.
+/// The list that `acl` becomes when the permission bits are set to `permissions`, as chmod does:
+/// the group's go to the mask where there is one.
 pub(crate) fn with_permissions(acl: &Acl, permissions: u16) -> Option<Acl> {
     let masked = acl.entries().iter().any(|entry| entry.who == AclWho::Mask);
     let entries = acl.entries().iter().map(|entry| {
@@ -41,8 +41,9 @@ pub(crate) fn with_permissions(acl: &Acl, permissions: u16) -> Option<Acl> {
     Acl::new(entries.collect()).ok()
 }
 
-/// What `new` gets from `parent`, `region` bytes of its record being there for attributes. If it `is_inline` one of them is
-/// for what its map does not hold of its content, of which there is none yet.
+/// What `new` gets from `parent`, `region` bytes of its record being there for attributes. If it
+/// `is_inline` one of them is for what its map does not hold of its content, of which there is none
+/// yet.
 ///
 /// # Errors
 /// Those of reading the parent's attributes.

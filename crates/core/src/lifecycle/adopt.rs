@@ -18,8 +18,8 @@ impl Fs {
     /// Blocks that [`Fs::adopt_inode`] changes at most.
     pub(crate) const ADOPT_CREDITS: u32 = 6;
 
-    /// Whether `raw` is a record of the inode `held`, and not of another one that has got its number. Linux lets users
-    /// change the generation where no checksum depends on it.
+    /// Whether `raw` is a record of the inode `held`, and not of another one that has got its
+    /// number. Linux lets users change the generation where no checksum depends on it.
     ///
     /// # Errors
     /// When it cannot be a record.
@@ -39,8 +39,8 @@ impl Fs {
     /// one has none; a directory's size belongs to its map.
     ///
     /// # Errors
-    /// When the record cannot be one, or is that of another kind of file than `known`, whose record it is (see
-    /// [`Fs::is_record_of`]).
+    /// When the record cannot be one, or is that of another kind of file than `known`, whose record
+    /// it is (see [`Fs::is_record_of`]).
     pub(crate) fn adopt_inode(
         &self,
         handle: &Handle<'_>,

@@ -39,7 +39,8 @@ const FOR_DIRECTORIES: InodeFlags = InodeFlags::DIR_SYNC
 /// Of these, what means something for what is neither a directory nor a regular file.
 const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ATIME);
 
-/// What an attribute without a value takes in an inode, with what comes before and behind all of them.
+/// What an attribute without a value takes in an inode, with what comes before and behind all of
+/// them.
 const SPACE_OF_EMPTY_CONTENT: usize = 4 + 16 + 4 + 4;
 
 /// What the maker of an inode decides.
@@ -96,14 +97,15 @@ impl NewInode {
 }
 
 impl Fs {
-    /// Blocks that [`Fs::new_inode`] changes at most: the record, the group's bitmap, descriptor and
-    /// counts, and the superblock.
+    /// Blocks that [`Fs::new_inode`] changes at most: the record, the group's bitmap, descriptor
+    /// and counts, and the superblock.
     #[must_use]
     pub(crate) fn new_inode_credits(&self) -> u32 {
         5
     }
 
-    /// The same for one in `parent`, whose access control list it may inherit.
+    /// Counts the blocks that a new inode in `parent` changes, whose access control list it may
+    /// inherit.
     #[must_use]
     pub(crate) fn new_inode_credits_in(&self, parent: &Inode) -> u32 {
         let inherited = if parent.may_have_attributes() {
@@ -114,14 +116,14 @@ impl Fs {
         self.new_inode_credits() + inherited
     }
 
-    /// Makes an inode that belongs into the directory `parent`, with no content. It has the names it
-    /// is going to have: 2 for a directory, otherwise 1. Whoever fails to give it its name calls
+    /// Makes an inode that belongs into the directory `parent`, with no content. It has the names
+    /// it is going to have: 2 for a directory, otherwise 1. Whoever fails to give it its name calls
     /// [`Fs::abandon_inode`] under the same handle.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when no inode is free, or no block for an access control list that it inherits;
-    /// those of reading the parent's attributes, the bitmap and the inode table. Nothing has changed
-    /// then.
+    /// [`Error::NoSpace`] when no inode is free, or no block for an access control list that it
+    /// inherits; those of reading the parent's attributes, the bitmap and the inode table. Nothing
+    /// has changed then.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,
@@ -135,7 +137,8 @@ impl Fs {
         self.new_inode_as(handle, parent, new, flags)
     }
 
-    /// The same with these flags beside those that it inherits; its content lies inside the inode only if there is room.
+    /// Makes an inode with these flags beside those that it inherits; its content lies inside the
+    /// inode only if there is room.
     fn new_inode_as(
         &self,
         handle: &Handle<'_>,
@@ -228,8 +231,8 @@ impl Fs {
         self.new_inode_as(handle, &near, &new, InodeFlags::EA_INODE)
     }
 
-    /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows at
-    /// least, if there is room.
+    /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows
+    /// at least, if there is room.
     fn new_extra_isize(&self) -> u16 {
         let room = self
             .geometry()
@@ -302,8 +305,8 @@ impl Fs {
     }
 
     /// Undoes [`Fs::new_inode`] under the same handle, for whoever could not give the inode a name;
-    /// nobody else has seen it. What it has been given meanwhile goes too, if need be in a transaction
-    /// of its own when the caller calls [`Fs::reap`].
+    /// nobody else has seen it. What it has been given meanwhile goes too, if need be in a
+    /// transaction of its own when the caller calls [`Fs::reap`].
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
         // Whoever goes through all inodes may hold it for a moment.
         let deleted = if held.claim_last() {

@@ -1,9 +1,9 @@
 //! The end of inodes that have no names.
 //!
-//! An inode without names goes when nobody holds it. A small one goes in the transaction that took its
-//! last name. Any other is an orphan until it is gone, so that its blocks can be freed over several
-//! transactions: a crash in between leaves it on the device as such, and whoever opens the file system
-//! next goes on.
+//! An inode without names goes when nobody holds it. A small one goes in the transaction that took
+//! its last name. Any other is an orphan until it is gone, so that its blocks can be freed over
+//! several transactions: a crash in between leaves it on the device as such, and whoever opens the
+//! file system next goes on.
 //!
 //! # Invariants
 //!
@@ -81,10 +81,10 @@ impl Fs {
         self.orphan_add(handle, held.live())
     }
 
-    /// Deletes a file whose last name is about to go, in the transaction of `handle`, if `held` is the
-    /// only hold and there is nothing but the inode itself: `false` if not, and then nothing has changed.
-    /// Needs credits for a group, and makes do with those left for [`Fs::orphan_add`], which is called only where no group
-    /// was changed; asks for some if there are fewer.
+    /// Deletes a file whose last name is about to go, in the transaction of `handle`, if `held` is
+    /// the only hold and there is nothing but the inode itself: `false` if not, and then nothing
+    /// has changed. Needs credits for a group, and makes do with those left for [`Fs::orphan_add`],
+    /// which is called only where no group was changed; asks for some if there are fewer.
     ///
     /// The caller has the inode's `op` lock exclusively, and has registered the inode.
     ///
@@ -162,8 +162,8 @@ impl Fs {
         }
     }
 
-    /// Deletes an inode that the caller has claimed, over as many transactions as it takes: it is noted as
-    /// an orphan, or a crash in between leaves nothing of them.
+    /// Deletes an inode that the caller has claimed, over as many transactions as it takes: it is
+    /// noted as an orphan, or a crash in between leaves nothing of them.
     ///
     /// # Errors
     /// When something it has is broken, cannot be read or cannot be committed.
@@ -286,8 +286,8 @@ fn maps_blocks(image: &Inode) -> bool {
             && ExtentNode::parse(&image.disk.map).is_ok_and(is_empty))
 }
 
-/// A time as the deletion time says it: seconds, and never so few that they are taken for the number of the next inode in
-/// the list of orphans.
+/// A time as the deletion time says it: seconds, and never so few that they are taken for the
+/// number of the next inode in the list of orphans.
 fn deletion_time(time: Timestamp, inodes: u32) -> u32 {
     u32::try_from(time.secs.max(inodes.into())).unwrap_or(u32::MAX)
 }

@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! - Nothing that is found is believed: each inode must be one that files may have, in use, and noted
-//!   once. What cannot be right is reported and no longer followed, so that a chain that bites its
-//!   own tail ends.
+//! - Nothing that is found is believed: each inode must be one that files may have, in use, and
+//!   noted once. What cannot be right is reported and no longer followed, so that a chain that
+//!   bites its own tail ends.
 //! - Memory is some words for each orphan, all of which have records of their own on the device.
 
 use crate::data::finish_truncate;
@@ -49,7 +49,8 @@ impl Fs {
             let count = match self.finish(live) {
                 Ok(()) if named => &mut recovered.truncated,
                 Ok(()) => &mut recovered.deleted,
-                // Also one whose deletion is larger than the journal: no reason to refuse the others.
+                // Also one whose deletion is larger than the journal: no reason to refuse the
+                // others.
                 Err(e)
                     if e.is_corruption()
                         || matches!(e, Error::Unsupported { .. } | Error::InvalidInput(_)) =>

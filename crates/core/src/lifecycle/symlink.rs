@@ -34,7 +34,8 @@ impl Fs {
             let expected = Expected::Between(1, stored);
             return Err(self.bad_symlink(inode, "size", size, expected));
         }
-        // Under Linux it ends with the size, with what is stored, or with a zero byte, whichever comes first.
+        // Under Linux it ends with the size, with what is stored, or with a zero byte, whichever
+        // comes first.
         let mut target = vec![0; size.min(stored) as usize];
         if fast {
             for (to, from) in target.iter_mut().zip(inode.disk().map) {
@@ -72,8 +73,8 @@ impl Fs {
     /// otherwise.
     ///
     /// # Errors
-    /// [`Error::NameTooLong`] when it does not fit a block either, [`Error::NoSpace`]; nothing has been
-    /// changed then.
+    /// [`Error::NameTooLong`] when it does not fit a block either, [`Error::NoSpace`]; nothing has
+    /// been changed then.
     pub(crate) fn set_symlink_target(
         &self,
         handle: &Handle<'_>,

@@ -461,7 +461,8 @@ fn inodes_come_and_go_from_many_threads_while_others_commit() {
                             let at = rng.below(mine.len() as u64) as usize;
                             let held = mine.swap_remove(at);
                             let ino = held.ino();
-                            // Whoever asks by number meanwhile finds it held, dead, or somebody else's.
+                            // Whoever asks by number meanwhile finds it held, dead, or somebody
+                            // else's.
                             drop(held);
                             let _ = fs.inode(ino);
                             let _ = fs.hold(ino);
@@ -616,7 +617,8 @@ fn bulkstat_sees_every_inode_that_stays_while_others_come_and_go_and_memory_is_s
                 for i in 1000..1020 {
                     ops::unlink(&fs, &root, format!("{i}").as_bytes()).unwrap();
                 }
-                // Changed ones that stay, so that some are forgotten with a newer record than was read.
+                // Changed ones that stay, so that some are forgotten with a newer record than was
+                // read.
                 let ino = stays[round * 7];
                 let held = fs.hold(Ino::new(ino)).unwrap();
                 ops::chmod(&fs, &held, 0o640).unwrap();

@@ -20,8 +20,8 @@ fn depth(inode: &Inode) -> u32 {
     depth.min(MAX_DEPTH).into()
 }
 
-/// Credits for mapping `runs` runs of blocks that lie in one range of the file, the groups they come
-/// from included.
+/// Credits for mapping `runs` runs of blocks that lie in one range of the file, the groups they
+/// come from included.
 pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
     // Each run may change a leaf and split it; each level above may be split once, and the root.
     let nodes = 2 * runs + 2 * depth(inode) + 1;
@@ -33,7 +33,8 @@ pub(crate) fn new_map_credits(runs: u32) -> u32 {
     ALWAYS + 2 * runs + 1 + GROUP * (runs + 2)
 }
 
-/// Tells whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
+/// Tells whether the record of the inode has room for all of its map when `runs` runs more are
+/// mapped, or converted.
 pub(crate) fn stays_in_record(inode: &Inode, runs: u32) -> bool {
     if !inode.flags().contains(InodeFlags::EXTENTS) {
         return false;

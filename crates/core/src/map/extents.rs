@@ -141,7 +141,8 @@ impl Leaf {
         self.context.logical.contains(&lblk)
     }
 
-    /// Returns the block, unless it is the root inside the inode, and one past the last logical block it may map.
+    /// Returns the block, unless it is the root inside the inode, and one past the last logical
+    /// block it may map.
     pub(super) fn into_parts(self) -> (Option<BlockRef>, u64) {
         (self.block, self.context.logical.end)
     }

@@ -49,8 +49,8 @@ impl Drop for MapGuard<'_> {
 
 /// Returns what `read` says about a map that did not change while it looked.
 ///
-/// Looks without the lock first and takes it, shared, when the map changed meanwhile or what was read
-/// made no sense: nodes may have been freed and used for something else. `read` may run twice.
+/// Looks without the lock first and takes it, shared, when the map changed meanwhile or what was
+/// read made no sense: nodes may have been freed and used for something else. `read` may run twice.
 ///
 /// # Errors
 /// What `read` says about a map that holds still.
@@ -68,10 +68,9 @@ pub(crate) fn stable<R>(live: &LiveInode, read: impl Fn(&Arc<Inode>) -> Result<R
     read(&live.snapshot())
 }
 
-/// Returns the runs of `range` of a live inode, which are fewer than its blocks, and the image they belong to;
-/// see
-/// [`lookup`](super::lookup). The answer is true at one moment. Its addresses stay so while the caller holds the
-/// inode's `pages` or `op` lock.
+/// Returns the runs of `range` of a live inode, which are fewer than its blocks, and the image they
+/// belong to; see [`lookup`](super::lookup). The answer is true at one moment. Its addresses stay
+/// so while the caller holds the inode's `pages` or `op` lock.
 ///
 /// # Errors
 /// As for [`lookup`](super::lookup).

@@ -11,8 +11,8 @@ pub(super) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
     Ok(answer(fs, inode, lblk)?.0)
 }
 
-/// Returns the run that begins at `lblk`, and whether it is the first of a node of pointers to data: a walk
-/// counts those, as an empty one may hang in many places.
+/// Returns the run that begins at `lblk`, and whether it is the first of a node of pointers to
+/// data: a walk counts those, as an empty one may hang in many places.
 pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, bool)> {
     let block_size = fs.block_size();
     let Some(path) = IndirectPath::to(lblk, block_size) else {

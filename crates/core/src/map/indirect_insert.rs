@@ -1,7 +1,7 @@
 //! Mapping more blocks of files mapped by indirect blocks.
 //!
-//! As with extents, the change is first made in memory: blocks of pointers on the way are read or made up, and only
-//! when the blocks for new ones are taken does anything become visible.
+//! As with extents, the change is first made in memory: blocks of pointers on the way are read or
+//! made up, and only when the blocks for new ones are taken does anything become visible.
 
 use super::check_node_owned;
 use super::indirect::named_twice;
@@ -68,11 +68,12 @@ pub(super) fn store<'f>(
     draft.store(handle, live, taken, also, space)
 }
 
-/// Makes a map of `runs`, which are the inode's, that of `live`, in place of a tree with the nodes `old_nodes`. `empty` is its
-/// record without either.
+/// Makes a map of `runs`, which are the inode's, that of `live`, in place of a tree with the nodes
+/// `old_nodes`. `empty` is its record without either.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] when a run lies beyond what such a map reaches; [`Error::NoSpace`]. Nothing has changed then.
+/// [`Error::FileTooLarge`] when a run lies beyond what such a map reaches; [`Error::NoSpace`].
+/// Nothing has changed then.
 pub(super) fn build<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,

@@ -128,8 +128,8 @@ impl<A: Allowance> Removal<'_, A> {
         Ok(self.pointers(first, 0, 0, 1, place)?.stopped)
     }
 
-    /// Removes from the blocks at `pointers`, each of which maps `span` blocks through `level` levels
-    /// of pointers, the first from logical block `start` on.
+    /// Removes from the blocks at `pointers`, each of which maps `span` blocks through `level`
+    /// levels of pointers, the first from logical block `start` on.
     fn pointers(
         &mut self,
         pointers: &mut [u32],

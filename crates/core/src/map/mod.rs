@@ -135,7 +135,8 @@ fn report(handle: &Handle<'_>, error: &Error) {
     }
 }
 
-/// Refuses to change a map of indirect blocks where space is allocated in clusters: Linux has no such files either.
+/// Refuses to change a map of indirect blocks where space is allocated in clusters: Linux has no
+/// such files either.
 fn check_indirect(fs: &Fs) -> Result<()> {
     if fs.cluster_size().is_block() {
         Ok(())
@@ -192,8 +193,8 @@ fn check_node_owned(fs: &Fs, inode: &Inode, block: Pblk) -> Result<()> {
     )
 }
 
-/// Refuses a run over the file system's own metadata or its journal, if the file system is open for writing: what
-/// is written to the file would go there. As Linux does (`block_validity`).
+/// Refuses a run over the file system's own metadata or its journal, if the file system is open for
+/// writing: what is written to the file would go there. As Linux does (`block_validity`).
 #[inline]
 fn check_owned(fs: &Fs, inode: &Inode, run: &Mapping) -> Result<()> {
     let (Some(start), Some(alloc)) = (run.target.pblk(), fs.alloc_if_any()) else {

@@ -1,6 +1,8 @@
-//! Where blocks of a file go whose place is given: those of a logical cluster of which others are mapped.
+//! Where blocks of a file go whose place is given: those of a logical cluster of which others are
+//! mapped.
 //!
-//! See [`ClusterSize`] for how blocks lie in clusters. Where a cluster is a block, no place is given.
+//! See [`ClusterSize`] for how blocks lie in clusters. Where a cluster is a block, no place is
+//! given.
 
 use super::Walk;
 use crate::Result;
@@ -10,7 +12,8 @@ use crate::inode::Inode;
 use crate::volume::ClusterSize;
 use extant_format::{Lblk, Pblk};
 
-/// Returns the first block of the cluster that logical cluster `logical` of a file lies in, if any of it is mapped.
+/// Returns the first block of the cluster that logical cluster `logical` of a file lies in, if any
+/// of it is mapped.
 ///
 /// # Errors
 /// As for [`lookup`](super::lookup).
@@ -42,8 +45,9 @@ impl Placer {
         }
     }
 
-    /// Returns where `lblk` has to lie because of others in its logical cluster, and how many blocks of that follow, itself
-    /// included. `read` looks at the map as it is: it is told the logical cluster.
+    /// Returns where `lblk` has to lie because of others in its logical cluster, and how many
+    /// blocks of that follow, itself included. `read` looks at the map as it is: it is told the
+    /// logical cluster.
     ///
     /// # Errors
     /// What `read` says.
@@ -63,8 +67,9 @@ impl Placer {
         Ok(first.map(|first| self.within(lblk, first, 1)))
     }
 
-    /// Of `len` blocks from `lblk` on, which nothing maps, those that may be taken at once: without the rest of the last
-    /// logical cluster, where that goes on behind them with blocks that may be mapped.
+    /// Of `len` blocks from `lblk` on, which nothing maps, those that may be taken at once: without
+    /// the rest of the last logical cluster, where that goes on behind them with blocks that may be
+    /// mapped.
     pub(crate) fn contiguous_len(&self, lblk: u32, len: u32) -> u32 {
         let last = self.size.inside(lblk.wrapping_add(len));
         match len.checked_sub(last) {
@@ -73,8 +78,8 @@ impl Placer {
         }
     }
 
-    /// Of clusters that begin with block `first` and were taken for `lblk` and what lies behind it: where it lies, and how
-    /// many blocks follow, itself included.
+    /// Of clusters that begin with block `first` and were taken for `lblk` and what lies behind it:
+    /// where it lies, and how many blocks follow, itself included.
     pub(crate) fn give(&mut self, lblk: u32, first: Pblk, clusters: u32) -> (Pblk, u32) {
         if let Some(more) = clusters.checked_sub(1) {
             let last = first.get() + (u64::from(more) << self.size.bits());
@@ -98,8 +103,9 @@ pub(crate) struct Places<'f> {
 }
 
 impl<'f> Places<'f> {
-    /// Finds places for `len` blocks of a file from `lblk` on, which nothing maps. `take` takes up to so many
-    /// blocks for a run that begins at a logical cluster, behind the block it is told if there is one.
+    /// Finds places for `len` blocks of a file from `lblk` on, which nothing maps. `take` takes up
+    /// to so many blocks for a run that begins at a logical cluster, behind the block it is told if
+    /// there is one.
     ///
     /// # Errors
     /// What `take` says; as for [`lookup`](super::lookup).

@@ -28,8 +28,8 @@ impl Removed {
     }
 }
 
-/// Tells whether the inode's map is one: that of a device, or of a symbolic link with a short target, holds
-/// something else.
+/// Tells whether the inode's map is one: that of a device, or of a symbolic link with a short
+/// target, holds something else.
 fn has_map(fs: &Fs, inode: &Inode) -> bool {
     match inode.file_type() {
         FileType::Regular | FileType::Directory => !inode.is_inline(),
@@ -49,18 +49,18 @@ pub(crate) fn remove(
     remove_keeping(handle, live, guard, range, 0)
 }
 
-/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as the
-/// handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets ahead.
-/// Inodes without a map have nothing to remove.
+/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as
+/// the handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets
+/// ahead. Inodes without a map have nothing to remove.
 ///
 /// Nobody may use the addresses of the range any more: the caller holds the inode's `pages` lock
 /// exclusively, or nobody else can reach the inode.
 /// Of the credits of the handle, `keep` are left to the caller.
 ///
 /// # Errors
-/// When a node is broken or cannot be read, or the bitmap of what would be freed cannot be read, or there is no room for the node that cutting an extent
-/// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
-/// unmapped then.
+/// When a node is broken or cannot be read, or the bitmap of what would be freed cannot be read, or
+/// there is no room for the node that cutting an extent in two may need: nothing has changed then.
+/// When blocks that were mapped are not in use: they are unmapped then.
 pub(crate) fn remove_keeping(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,

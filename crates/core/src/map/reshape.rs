@@ -1,4 +1,5 @@
-//! A map of indirect blocks made of a tree of extents, and the other way round: the data stays where it is.
+//! A map of indirect blocks made of a tree of extents, and the other way round: the data stays
+//! where it is.
 //!
 //! All happens in one transaction, or not at all.
 
@@ -36,11 +37,13 @@ pub(crate) struct Reshape {
 }
 
 impl Reshape {
-    /// Returns what becomes of the map of `live`: extents if it has none, otherwise indirect blocks.
+    /// Returns what becomes of the map of `live`: extents if it has none, otherwise indirect
+    /// blocks.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with the reason, when the other kind cannot say what this one does, the file system does not
-    /// have it, or it takes more changes than a transaction has; when a node is broken or cannot be read.
+    /// [`Error::Unsupported`], with the reason, when the other kind cannot say what this one does,
+    /// the file system does not have it, or it takes more changes than a transaction has; when a
+    /// node is broken or cannot be read.
     pub(crate) fn make(fs: &Fs, live: &LiveInode) -> Result<Self> {
         let inode = live.snapshot();
         let made = if inode.flags().contains(InodeFlags::EXTENTS) {
@@ -68,8 +71,8 @@ impl Reshape {
     /// Puts it in place; `also` changes the rest of the record in the same image.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::QuotaExceeded`] for its nodes; [`Error::FileTooLarge`] when the map does not reach as far.
-    /// Nothing has changed then.
+    /// [`Error::NoSpace`], [`Error::QuotaExceeded`] for its nodes; [`Error::FileTooLarge`] when the
+    /// map does not reach as far. Nothing has changed then.
     pub(crate) fn store<'f>(
         self,
         handle: &Handle<'f>,
@@ -140,7 +143,8 @@ fn to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<Reshape> {
     finish(fs, empty, pieces, old_nodes, nodes)
 }
 
-/// Returns what a file maps, in ascending order. A broken map that names blocks or nodes over and over is found out.
+/// Returns what a file maps, in ascending order. A broken map that names blocks or nodes over and
+/// over is found out.
 fn pieces_of(fs: &Fs, inode: &Inode) -> Result<Vec<Extent>> {
     let mut pieces = Vec::new();
     let mut walk = Walk::over(0..LBLK_END);

@@ -63,8 +63,8 @@ impl Walk {
         self.ahead = None;
     }
 
-    /// Returns the next run, or `None` at the end of the range. `fs` and `inode` must be the same at each
-    /// call.
+    /// Returns the next run, or `None` at the end of the range. `fs` and `inode` must be the same
+    /// at each call.
     ///
     /// # Errors
     /// When a node of the map breaks the format, or the device fails. The walk is then over.
@@ -158,8 +158,8 @@ impl Walk {
     }
 }
 
-/// Returns the runs of several ranges, which ascend, of an image whose map the caller keeps from changing; with
-/// each, how many leaves of the tree were met by then.
+/// Returns the runs of several ranges, which ascend, of an image whose map the caller keeps from
+/// changing; with each, how many leaves of the tree were met by then.
 ///
 /// # Errors
 /// As for [`lookup`](super::lookup).

@@ -1,21 +1,24 @@
-//! What is known of the map of a file: runs of one version of it, so that a lookup neither reads the tree nor
-//! takes a lock, nor counts a reference.
+//! What is known of the map of a file: runs of one version of it, so that a lookup neither reads
+//! the tree nor takes a lock, nor counts a reference.
 //!
 //! # How
 //!
-//! [`Known`] is immutable: a thread that learns more puts another one in its place, and readers borrow the one of now under an
-//! epoch guard. It belongs to one version of the map ([`LiveInode::map_version`]). Every change of the map makes
-//! another version, so nothing has to be taken out here by truncation, allocation or writeback: what is known of an
-//! older version does not count.
+//! [`Known`] is immutable: a thread that learns more puts another one in its place, and readers
+//! borrow the one of now under an epoch guard. It belongs to one version of the map
+//! ([`LiveInode::map_version`]). Every change of the map makes another version, so nothing has to
+//! be taken out here by truncation, allocation or writeback: what is known of an older version does
+//! not count.
 //!
-//! What memory alone knows, blocks that are delayed or have a place that is not mapped yet, is in the folios of the file.
+//! What memory alone knows, blocks that are delayed or have a place that is not mapped yet, is in
+//! the folios of the file.
 //!
 //! # Invariants
 //!
-//! - Parts ascend and do not overlap. The runs of a part cover it without gaps: holes are runs as well.
-//! - Memory is bounded for each file, counts as that of the file's data, and goes when that is short, or when nobody looked for
-//!   some time: it is laid aside first ([`Status::age`]), and a reader that misses it takes it up again. So those who find it have nothing
-//!   to note.
+//! - Parts ascend and do not overlap. The runs of a part cover it without gaps: holes are runs as
+//!   well.
+//! - Memory is bounded for each file, counts as that of the file's data, and goes when that is
+//!   short, or when nobody looked for some time: it is laid aside first ([`Status::age`]), and a
+//!   reader that misses it takes it up again. So those who find it have nothing to note.
 
 use super::{Mapping, Walk};
 use crate::Result;
@@ -35,8 +38,8 @@ const MOST_PARTS: usize = 128;
 const PART_RUNS: usize = 128;
 /// Blocks behind those asked for that are looked at along with them, at most.
 const AHEAD: u64 = 1 << 16;
-/// Parts that give way to others in one version of a map before it is left alone: then the file is in too many
-/// pieces for this to help.
+/// Parts that give way to others in one version of a map before it is left alone: then the file is
+/// in too many pieces for this to help.
 const MOST_LOST: u32 = 512;
 
 /// What is known of one file's map.
@@ -104,7 +107,8 @@ impl Status {
         is_of_use
     }
 
-    /// Lays aside what is known, or forgets it if nobody has missed it since it was. Returns how many bytes of memory that frees.
+    /// Lays aside what is known, or forgets it if nobody has missed it since it was. Returns how
+    /// many bytes of memory that frees.
     pub(crate) fn age(&self) -> i64 {
         {
             let Some(_alone) = self.learning.try_lock() else {
@@ -161,9 +165,11 @@ pub(super) fn look(
     (version.load(Ordering::Relaxed) == before).then_some((image, runs))
 }
 
-/// Returns the runs of `range`, if all of it is known, of a file whose data is `file`. Unlike [`look`] this counts no reference to the image.
+/// Returns the runs of `range`, if all of it is known, of a file whose data is `file`. Unlike
+/// [`look`] this counts no reference to the image.
 ///
-/// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op` lock.
+/// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op`
+/// lock.
 #[inline]
 pub(crate) fn known(
     live: &LiveInode,
@@ -202,8 +208,8 @@ impl std::ops::Deref for KnownRuns {
     }
 }
 
-/// Reads the runs of `range` and some more from the map of `image`, which is stable or of version `version`, and
-/// learns them. Returns those of `range`.
+/// Reads the runs of `range` and some more from the map of `image`, which is stable or of version
+/// `version`, and learns them. Returns those of `range`.
 ///
 /// # Errors
 /// As for [`lookup`](super::lookup).
@@ -256,7 +262,8 @@ struct Known {
     version: u64,
     /// The version that it is of while it is laid aside.
     aside: u64,
-    /// The first run of all, which is all that most files have. Here it is a line of memory less far away, or two.
+    /// The first run of all, which is all that most files have. Here it is a line of memory less
+    /// far away, or two.
     first: Option<Mapping>,
     parts: Vec<Arc<[Mapping]>>,
     /// Parts that gave way.
@@ -368,7 +375,8 @@ impl Known {
         Some(out)
     }
 
-    /// Returns what is known with `runs` of map version `version`, which cover a range without gaps.
+    /// Returns what is known with `runs` of map version `version`, which cover a range without
+    /// gaps.
     fn with(&self, version: u64, runs: Vec<Mapping>) -> Self {
         let (mut parts, mut lost) = if self.version == version {
             (self.parts.clone(), self.lost)

@@ -17,14 +17,14 @@ static USED: RmwClass = RmwClass::new("meta used bit");
 /// The place of a buffer that is in no ring.
 const NOWHERE: u32 = u32::MAX;
 
-/// Most bytes of memory without a block that are kept for each CPU: each change of a block needs some, a commit
-/// as much as the blocks it completes have, and a checkpoint frees as much at once.
+/// Most bytes of memory without a block that are kept for each CPU: each change of a block needs
+/// some, a commit as much as the blocks it completes have, and a checkpoint frees as much at once.
 const MAX_SPARE: usize = 16 << 20;
 /// The part of the cache's budget that all of them may have.
 const SPARE_PART: usize = 16;
 
-/// Where buffers come from: for each CPU one that those made there refer to, so that what they share
-/// stays in its caches.
+/// Where buffers come from: for each CPU one that those made there refer to, so that what they
+/// share stays in its caches.
 #[derive(Debug)]
 pub(super) struct Homes(PerCpu<Arc<Home>>);
 
@@ -132,8 +132,8 @@ pub(super) struct Buffer {
     /// Where the buffer is in its ring. Changed under the ring's lock only.
     ring_at: AtomicU32,
     home: Arc<Home>,
-    /// The last transaction in which a record inside the block was registered. Handed on from image to image;
-    /// what is lost in between only makes a transaction take the block for two.
+    /// The last transaction in which a record inside the block was registered. Handed on from image
+    /// to image; what is lost in between only makes a transaction take the block for two.
     records: FirstTouch,
     /// The transaction that wrote this image; [`Seq::NONE`] for one that was loaded.
     seq: Seq,
@@ -246,7 +246,8 @@ impl BlockRef {
         Self::written(block, data, home, Seq::NONE, Seal::Plain, None)
     }
 
-    /// An image that transaction `seq` wrote, which takes over what is known of `old`, the image before it.
+    /// An image that transaction `seq` wrote, which takes over what is known of `old`, the image
+    /// before it.
     pub(super) fn written(
         block: Pblk,
         data: Box<[u8]>,
@@ -325,7 +326,8 @@ impl BlockRef {
         self.0.seal
     }
 
-    /// Notes that the block is changed in place from now on; `false` if somebody else does that already.
+    /// Notes that the block is changed in place from now on; `false` if somebody else does that
+    /// already.
     pub(super) fn set_open(&self, block: &Arc<OpenBlock>) -> bool {
         self.0.open.set(Arc::downgrade(block)).is_ok()
     }

@@ -36,8 +36,8 @@ pub struct Cache {
     table: Table,
     inflight: InFlight,
     clock: Clock,
-    /// Know the blocks whose memory is not freed: kept, held by somebody, or retired and waiting for
-    /// epochs.
+    /// Know the blocks whose memory is not freed: kept, held by somebody, or retired and waiting
+    /// for epochs.
     homes: Homes,
     counters: Counters,
 }
@@ -134,8 +134,8 @@ impl Cache {
     /// The block, from the cache or else from the device, for which this waits.
     ///
     /// # Errors
-    /// [`Error::BlockOutOfRange`] past the end of the file system; [`Error::Device`] when the device
-    /// fails, for everybody who waits for the same load. A later call tries again.
+    /// [`Error::BlockOutOfRange`] past the end of the file system; [`Error::Device`] when the
+    /// device fails, for everybody who waits for the same load. A later call tries again.
     #[inline]
     pub fn read(&self, block: Pblk) -> Result<BlockRef> {
         if let Some(found) = self.lookup(block) {
@@ -145,7 +145,8 @@ impl Cache {
         self.read_slow(block)
     }
 
-    /// The block if it is in the cache and not changed in place, borrowed: not even a reference count changes.
+    /// The block if it is in the cache and not changed in place, borrowed: not even a reference
+    /// count changes.
     #[inline]
     pub fn peek<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<Peeked<'g>> {
         let found = self
@@ -157,7 +158,8 @@ impl Cache {
         Some(Peeked(found))
     }
 
-    /// The same for whoever goes through many blocks: this is no use of them, and not counted.
+    /// Returns the newest image of a block for a caller that goes through many: this is no use of
+    /// it, and not counted.
     pub(crate) fn newest(&self, block: Pblk, guard: &EpochGuard) -> Option<BlockRef> {
         let found = self.table.get(block, guard)?;
         Some(self.whole(found, guard))
@@ -223,7 +225,8 @@ impl Cache {
         // First the load in flight, which might otherwise publish after the removal.
         self.inflight.discard(block);
         let guard = pin();
-        // Then the draft: who is about to make an image of it would put that in the place of what is removed.
+        // Then the draft: who is about to make an image of it would put that in the place of what
+        // is removed.
         let found = self.table.get(block, &guard);
         if let Some(open) = found.and_then(|found| found.buffer().open()) {
             open.discard();
@@ -233,7 +236,8 @@ impl Cache {
         }
     }
 
-    /// Forgets blocks that nobody used since the last call, or all that nobody holds nor needs for a commit.
+    /// Forgets blocks that nobody used since the last call, or all that nobody holds nor needs for
+    /// a commit.
     pub(crate) fn shed(&self, what: Shed) {
         self.clock.shed(what, |blocks| {
             let guard = pin();
@@ -279,7 +283,8 @@ impl Cache {
         Some(found)
     }
 
-    /// What is in the cache, for who holds a lock: the block may have a draft, which is not made its image.
+    /// What is in the cache, for who holds a lock: the block may have a draft, which is not made
+    /// its image.
     fn present(&self, block: Pblk) -> Option<BlockRef> {
         self.table.get(block, &pin())
     }
@@ -431,8 +436,8 @@ impl Cache {
         let guard = pin();
         let before = self.table.replace(&new, &guard);
         if before.is_none() {
-            // A read in flight would bring back what is older than this. There is none of a block that
-            // is in the table: what began before that was told when it came in.
+            // A read in flight would bring back what is older than this. There is none of a block
+            // that is in the table: what began before that was told when it came in.
             self.inflight.discard(block);
         }
         let added = self.clock.supersede(before.as_ref(), &new);
@@ -445,7 +450,7 @@ impl Cache {
         self.homes.local().copy(block.bytes())
     }
 
-    /// The same, for what is not to become an image in the cache.
+    /// Copies the content of a block for what is not to become an image in the cache.
     pub(crate) fn content_of(&self, block: &BlockRef) -> Content {
         Content::copy(block.bytes(), self.homes.local())
     }
@@ -459,7 +464,8 @@ impl Cache {
     /// Sees to it that evicted blocks whose memory waits for an epoch stay few.
     ///
     /// Epochs advance when every thread has left the one before; with more threads than CPUs that
-    /// may take a while, during which others would go on to load and evict. So those who evict wait.
+    /// may take a while, during which others would go on to load and evict. So those who evict
+    /// wait.
     fn limit_garbage(&self) {
         let allowed = (self.clock.limit() / 8).max(MIN_GARBAGE / self.block_size.len()) as i64;
         for _ in 0..MAX_GARBAGE_ROUNDS {
@@ -477,9 +483,9 @@ impl Cache {
             .remove_if(block.block(), |found| found.same_load(block), guard);
     }
 
-    /// Fills `data` with the newest image of `block`, if that is in memory. Never waits; for reads that
-    /// go around the cache, which ask before they read: an image that goes home meanwhile is then
-    /// found there.
+    /// Fills `data` with the newest image of `block`, if that is in memory. Never waits; for reads
+    /// that go around the cache, which ask before they read: an image that goes home meanwhile is
+    /// then found there.
     pub(crate) fn newer_than_device(&self, block: Pblk, data: &mut [u8]) -> bool {
         if let Some(found) = self.newest(block, &pin()) {
             if found.len() == data.len() {

@@ -14,8 +14,8 @@ const MIN_PER_SHARD: usize = 64;
 /// Most blocks that are looked at while a shard is locked, where all are.
 pub(super) const SHED_AT_ONCE: usize = 256;
 
-/// In shards of as many blocks, those whose numbers differ in so few bits go into the same one: threads that work in
-/// different groups then use different shards.
+/// In shards of as many blocks, those whose numbers differ in so few bits go into the same one:
+/// threads that work in different groups then use different shards.
 const MANY: usize = 4096;
 const TOGETHER: u32 = 9;
 
@@ -157,8 +157,9 @@ impl Clock {
         }
     }
 
-    /// Takes out the blocks that are not needed for a commit and that nobody holds: those that were not used since the last
-    /// call, or all. Of one shard after the other, some at a time, to `each`, which runs while no shard is locked.
+    /// Takes out the blocks that are not needed for a commit and that nobody holds: those that were
+    /// not used since the last call, or all. Of one shard after the other, some at a time, to
+    /// `each`, which runs while no shard is locked.
     pub(super) fn shed(&self, what: Shed, mut each: impl FnMut(Vec<BlockRef>)) {
         let clean = self.clean();
         for shard in &self.shards {
@@ -212,12 +213,14 @@ impl Ring {
         None
     }
 
-    /// Looks at the last of the first `left` blocks. Returns those that it took out, and how many are left to look at.
+    /// Looks at the last of the first `left` blocks. Returns those that it took out, and how many
+    /// are left to look at.
     fn shed(&mut self, clean: Seq, what: Shed, left: usize) -> (Vec<BlockRef>, usize) {
         let mut taken = Vec::new();
         let end = left.min(self.blocks.len());
         let start = end.saturating_sub(SHED_AT_ONCE);
-        // Downwards: the one that takes the place of another was looked at before, and is not looked at again.
+        // Downwards: the one that takes the place of another was looked at before, and is not
+        // looked at again.
         for at in (start..end).rev() {
             let block = &self.blocks[at];
             let used = block.buffer().take_used();

@@ -24,8 +24,9 @@
 //!
 //! # Invariants
 //!
-//! - A block's content does not change once it is published. A change is a new image, of which several
-//!   changes of one transaction may share one: who asks for a block that is open gets an image of it as it is then.
+//! - A block's content does not change once it is published. A change is a new image, of which
+//!   several changes of one transaction may share one: who asks for a block that is open gets an
+//!   image of it as it is then.
 //! - At most one load of a block is in flight.
 //! - The blocks kept never exceed the budget. A block that somebody holds is never evicted; if
 //!   nothing can be evicted, a new block is handed out without being kept.

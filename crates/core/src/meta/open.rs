@@ -1,17 +1,18 @@
 //! Blocks that change often and a little at a time.
 //!
 //! A change of a block makes another image of all of it, which readers find without a lock. Where a
-//! transaction changes one block over and over that is much to copy, and on several CPUs each copy has to
-//! come from the caches of another. So from its second change on in one transaction such a block is *open*:
-//! it has a draft, which is changed in place, and which becomes the next image when somebody asks the
-//! cache for the block, or when the transaction ends. A change then touches what it reads and writes and
-//! no more.
+//! transaction changes one block over and over that is much to copy, and on several CPUs each copy
+//! has to come from the caches of another. So from its second change on in one transaction such a
+//! block is *open*: it has a draft, which is changed in place, and which becomes the next image
+//! when somebody asks the cache for the block, or when the transaction ends. A change then touches
+//! what it reads and writes and no more.
 //!
 //! # Invariants
 //!
 //! - The draft, and whether there is one, changes under the lock of the block.
-//! - While there is a draft, the image in the cache that it was made of says so. It is of the running
-//!   transaction, so the block is registered there and the image stays in the cache until then.
+//! - While there is a draft, the image in the cache that it was made of says so. It is of the
+//!   running transaction, so the block is registered there and the image stays in the cache until
+//!   then.
 //! - Who takes the draft away puts an image of it into the cache before the lock is free.
 
 use super::{BlockRef, Cache};
@@ -147,7 +148,8 @@ impl LockedBlock<'_> {
     /// The draft, for a change in transaction `seq`, if the block is open or now becomes so.
     ///
     /// # Errors
-    /// Otherwise the newest image: the caller makes another one and calls [`LockedBlock::set_image`].
+    /// Otherwise the newest image: the caller makes another one and calls
+    /// [`LockedBlock::set_image`].
     pub(crate) fn draft(&mut self, seq: Seq) -> Result<&mut [u8], Option<BlockRef>> {
         if self
             .state

@@ -4,8 +4,8 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::{entry, htree};
 use extant_format::{FormatResult, Pblk, extent, xattr};
 
-/// Which checksum a block of metadata carries. Computed once per commit on a private copy, never when
-/// the block changes.
+/// Which checksum a block of metadata carries. Computed once per commit on a private copy, never
+/// when the block changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Seal {
     /// None.

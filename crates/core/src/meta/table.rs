@@ -1,8 +1,8 @@
 //! Which blocks are in memory, by number.
 //!
-//! Blocks whose numbers follow each other mostly are used by the same few threads: those of one directory, or of one
-//! inode table. So they have their places next to each other, and a change of one touches no memory that
-//! threads elsewhere look at.
+//! Blocks whose numbers follow each other mostly are used by the same few threads: those of one
+//! directory, or of one inode table. So they have their places next to each other, and a change of
+//! one touches no memory that threads elsewhere look at.
 
 use super::BlockRef;
 use super::buffer::Buffer;

@@ -6,15 +6,16 @@ use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 
 impl Fs {
-    /// Closes the file system: waits for changes that are being made, commits, writes everything home, empties the log and
-    /// marks the file system as clean. Changes are refused from now on. Files that are open may be read on.
+    /// Closes the file system: waits for changes that are being made, commits, writes everything
+    /// home, empties the log and marks the file system as clean. Changes are refused from now on.
+    /// Files that are open may be read on.
     ///
-    /// Without this call the image recovers to what was committed last. A second call does nothing, nor does one on a file
-    /// system open for reading.
+    /// Without this call the image recovers to what was committed last. A second call does nothing,
+    /// nor does one on a file system open for reading.
     ///
     /// # Errors
-    /// [`Error::InUse`] when it is frozen; what the device said, or what stopped the journal before. The log is left as it
-    /// is then, to be replayed.
+    /// [`Error::InUse`] when it is frozen; what the device said, or what stopped the journal
+    /// before. The log is left as it is then, to be replayed.
     pub fn close(&self) -> Result<()> {
         match self.journal() {
             Ok(journal) if !journal.is_closing() => self.end_changes(|| self.close_alone(journal)),
@@ -44,8 +45,8 @@ impl Fs {
         result
     }
 
-    /// Makes the image complete and clean while nobody changes anything, as [`close`](Self::close) does for good.
-    /// [`mark_in_use`](Self::mark_in_use) comes before the next change.
+    /// Makes the image complete and clean while nobody changes anything, as [`close`](Self::close)
+    /// does for good. [`mark_in_use`](Self::mark_in_use) comes before the next change.
     ///
     /// # Errors
     /// As for [`close`](Self::close). The file system is in use then as before.
@@ -84,8 +85,8 @@ impl Fs {
         self.journal()?.checkpoint_with(Tail::Empty)
     }
 
-    /// Marks the file system as in use: the superblock as it is by now is committed in a transaction of
-    /// its own, and is durable at home when this returns.
+    /// Marks the file system as in use: the superblock as it is by now is committed in a
+    /// transaction of its own, and is durable at home when this returns.
     pub(crate) fn commit_in_use_mark(&self) -> Result<()> {
         let journal = self.journal()?;
         self.commit_superblock(journal)?;

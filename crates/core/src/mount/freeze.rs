@@ -4,8 +4,8 @@ use crate::fs::{Changes, Fs};
 use crate::{Error, Result};
 use std::sync::Arc;
 
-/// A file system on which nothing changes, and whose image is complete and clean, until this is dropped: operations that
-/// would change something wait.
+/// A file system on which nothing changes, and whose image is complete and clean, until this is
+/// dropped: operations that would change something wait.
 #[derive(Debug)]
 #[must_use = "the file system thaws when this is dropped"]
 pub struct Frozen {
@@ -17,7 +17,8 @@ impl Frozen {
     /// Lets changes go on.
     ///
     /// # Errors
-    /// When the device fails, before which the file system cannot be marked as in use. Changes are refused then.
+    /// When the device fails, before which the file system cannot be marked as in use. Changes are
+    /// refused then.
     pub fn thaw(mut self) -> Result<()> {
         self.thaw_now()
     }
@@ -41,11 +42,12 @@ impl Drop for Frozen {
 }
 
 impl Fs {
-    /// Waits for the changes that are being made, lets nobody begin another, and makes the image complete and clean.
+    /// Waits for the changes that are being made, lets nobody begin another, and makes the image
+    /// complete and clean.
     ///
     /// # Errors
-    /// [`Error::InUse`] when it is frozen already, [`Error::ReadOnly`] when nobody can change it anyway; when the device
-    /// fails. Nothing is frozen then.
+    /// [`Error::InUse`] when it is frozen already, [`Error::ReadOnly`] when nobody can change it
+    /// anyway; when the device fails. Nothing is frozen then.
     pub fn freeze(self: &Arc<Self>) -> Result<Frozen> {
         let changes = self.changes()?;
         changes.close()?;
@@ -64,11 +66,13 @@ impl Fs {
         })
     }
 
-    /// Makes a file system that was opened for writing read-only, complete and clean, or writable again.
+    /// Makes a file system that was opened for writing read-only, complete and clean, or writable
+    /// again.
     ///
     /// # Errors
-    /// [`Error::InUse`] when files are open for writing, or have no names and are still in use, or the file system is
-    /// frozen; [`Error::ReadOnly`] when it was opened for reading, or has been closed; when the device fails, before which nothing has changed.
+    /// [`Error::InUse`] when files are open for writing, or have no names and are still in use, or
+    /// the file system is frozen; [`Error::ReadOnly`] when it was opened for reading, or has been
+    /// closed; when the device fails, before which nothing has changed.
     pub fn remount(&self, read_only: bool) -> Result<()> {
         let changes = self.changes()?;
         changes.close()?;

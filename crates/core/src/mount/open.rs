@@ -26,9 +26,9 @@ const NAME_SHARE: usize = 8;
 impl Fs {
     /// Opens the file system on `device`.
     ///
-    /// Open for reading, a journal that was not closed cleanly is replayed into memory, and the device is
-    /// never written. Open for writing, it is replayed to the device, and the file system is marked as
-    /// in use until [`Fs::close`].
+    /// Open for reading, a journal that was not closed cleanly is replayed into memory, and the
+    /// device is never written. Open for writing, it is replayed to the device, and the file system
+    /// is marked as in use until [`Fs::close`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] names the features that are in the way. [`Error::Corrupt`] says
@@ -157,7 +157,8 @@ pub(super) fn read_superblock_by(
     Ok(superblock)
 }
 
-/// There is no superblock where one should be. Who names the place of a backup has found the file system already.
+/// There is no superblock where one should be. Who names the place of a backup has found the file
+/// system already.
 fn not_found(
     device: &SharedDevice,
     choice: SuperblockChoice,

@@ -20,8 +20,8 @@ impl Fs {
     /// should know about that.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the journal lies on another device, or has fast commits for a file
-    /// system that is only read; [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
+    /// [`Error::Unsupported`] when the journal lies on another device, or has fast commits for a
+    /// file system that is only read; [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
     pub(super) fn replay(&self, options: &MountOptions) -> Result<(SharedDevice, Vec<Notice>)> {
         let (recovery, log) = self.recover_log(options)?;
         tracing::info!(

@@ -1,12 +1,12 @@
 //! A superblock of which a crash left one half.
 //!
-//! The superblock has two sectors of 512 bytes, of which a device writes each as a whole, and perhaps
-//! only one. Its checksum lies in the second, all that changes in normal use in the first: such a
-//! superblock has nothing wrong but its checksum. Where this engine writes it, the log holds it too, so
-//! it is used as it is to find the log, and then forgotten.
+//! The superblock has two sectors of 512 bytes, of which a device writes each as a whole, and
+//! perhaps only one. Its checksum lies in the second, all that changes in normal use in the first:
+//! such a superblock has nothing wrong but its checksum. Where this engine writes it, the log holds
+//! it too, so it is used as it is to find the log, and then forgotten.
 //!
-//! The log counts even when the half that is there says that nothing waits for replay: the log is empty
-//! whenever the superblock changes in a way that could make it void.
+//! The log counts even when the half that is there says that nothing waits for replay: the log is
+//! empty whenever the superblock changes in a way that could make it void.
 
 use super::open::{read_superblock, read_superblock_by};
 use crate::fs::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};

@@ -2,18 +2,20 @@
 //!
 //! In this order, each step durable before the next where the next relies on it:
 //!
-//! 1. refuse what cannot be written: features, a device open for reading, sectors larger than blocks;
+//! 1. refuse what cannot be written: features, a device open for reading, sectors larger than
+//!    blocks;
 //! 2. claim it, where it has a block that says who uses it;
-//! 3. replay the log home, and begin an empty one whose transactions have numbers above all that was
-//!    there;
+//! 3. replay the log home, and begin an empty one whose transactions have numbers above all that
+//!    was there;
 //! 4. add up the counts of the group descriptors, as those in the superblock may be older;
 //! 5. refuse one whose root cannot be loaded;
-//! 6. mark the file system as in use: in the superblock, by a first transaction of its own, which is
-//!    home before there is another;
+//! 6. mark the file system as in use: in the superblock, by a first transaction of its own, which
+//!    is home before there is another;
 //! 7. delete what was an orphan at the crash.
 //!
-//! A crash between any two leaves a log that replays to the same state, or an empty one. Where the mark
-//! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
+//! A crash between any two leaves a log that replays to the same state, or an empty one. Where the
+//! mark is in the log and not home yet, others ignore the log or replay nothing but the mark: both
+//! are right.
 
 use super::open::read_superblock;
 use super::orphan_file::orphan_file_blocks;
@@ -200,7 +202,8 @@ impl Fs {
     }
 
     /// Makes the changes of fast commits on the device, all the rest of the log being home: they
-    /// are committed as the transaction they stand for, which makes them void, and then go home as well.
+    /// are committed as the transaction they stand for, which makes them void, and then go home as
+    /// well.
     fn commit_fast_commits(
         &self,
         fast_commits: &FastCommits,
@@ -249,7 +252,8 @@ impl Fs {
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(fs.device(), fs.superblock().clone())?;
         let super_state = Arc::new(super_state);
-        // A transaction may change all of the quota files, for which no operation asks room: it has half of the log.
+        // A transaction may change all of the quota files, for which no operation asks room: it has
+        // half of the log.
         let most = log
             .as_ref()
             .map_or(u64::MAX, |(log, _)| u64::from(log.capacity()) / 2);
@@ -298,8 +302,8 @@ impl Fs {
     }
 }
 
-/// An empty log after the one that was found; with `fast_commits`, one that begins with the transaction that
-/// those stand for.
+/// An empty log after the one that was found; with `fast_commits`, one that begins with the
+/// transaction that those stand for.
 fn start_log(
     device: &SharedDevice,
     superblock: &Superblock,

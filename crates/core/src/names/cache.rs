@@ -23,8 +23,8 @@ static EVICTIONS: RmwClass = RmwClass::new("names forgotten");
 const EVICTION_CLASSES: usize = 64;
 /// Under a model checker locks are costly to make.
 const IS_MODEL: bool = cfg!(feature = "shuttle");
-/// Tables of names. Those of one directory are in one, so that threads that work in directories of their own
-/// change no common line of memory.
+/// Tables of names. Those of one directory are in one, so that threads that work in directories of
+/// their own change no common line of memory.
 const TABLES: usize = if IS_MODEL { 2 } else { 32 };
 /// Names that all tables have room for from the beginning, if so many may be kept.
 const EXPECTED: usize = 1 << 16;
@@ -69,7 +69,8 @@ struct Known {
     used: AtomicBool,
 }
 
-/// Bytes of a name that is kept where the entry is: with what is known about the name, a cache line.
+/// Bytes of a name that is kept where the entry is: with what is known about the name, a cache
+/// line.
 const SHORT: usize = 34;
 
 /// The key of a name. Equal keys are of one kind: which one depends on the length of the name.
@@ -216,13 +217,15 @@ impl Names {
         (group % GROUPS) * GROUP + hash / GROUPS_OF_DIR % GROUP
     }
 
-    /// Returns what is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
+    /// Returns what is known about a name: `None` if nothing, `Some(None)` if the directory does
+    /// not have it.
     #[inline]
     pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<InodeId>> {
         self.get_under(dir, name, &pin())
     }
 
-    /// Returns what is known about a name, as [`get`](Self::get), under a guard that the caller has.
+    /// Returns what is known about a name, as [`get`](Self::get), under a guard that the caller
+    /// has.
     #[inline]
     pub(crate) fn get_under(
         &self,
@@ -260,9 +263,10 @@ impl Names {
         self.table(dir).remove(&Key::new(dir, name), &pin());
     }
 
-    /// Returns how often a name of the directory, or of one that it shares the count with, may have been forgotten though
-    /// the directory has it. A caller that has not found a name here and sees the count unchanged since all
-    /// names of the directory were here knows that it does not have the name.
+    /// Returns how often a name of the directory, or of one that it shares the count with, may have
+    /// been forgotten though the directory has it. A caller that has not found a name here and sees
+    /// the count unchanged since all names of the directory were here knows that it does not have
+    /// the name.
     #[inline]
     pub(crate) fn evictions(&self, dir: Ino) -> u64 {
         self.evictions_of(dir)

@@ -20,7 +20,8 @@ pub(crate) struct LockedName<'a> {
 pub(super) struct Naming<'a, 'f> {
     pub(super) dir: Ino,
     pub(super) name: &'a [u8],
-    /// What all names have in common that the directory does not tell apart, if there are others: the lock is that of all.
+    /// What all names have in common that the directory does not tell apart, if there are others:
+    /// the lock is that of all.
     pub(super) folded: Option<&'f [u8]>,
 }
 
@@ -99,8 +100,8 @@ impl<'a> Naming<'a, '_> {
 }
 
 impl Names {
-    /// Locks a name; waits for its holder. Two names may share a lock, so a caller that needs two takes them
-    /// through [`Names::lock_two`].
+    /// Locks a name; waits for its holder. Two names may share a lock, so a caller that needs two
+    /// takes them through [`Names::lock_two`].
     pub(super) fn lock<'a>(&'a self, naming: Naming<'a, '_>) -> NameLock<'a> {
         NameLock {
             name: naming.locked(),

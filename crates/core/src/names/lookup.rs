@@ -37,20 +37,22 @@ impl Fs {
         )
     }
 
-    /// Tells whether the directory takes names that differ in case for the same. What they stand for is not kept.
+    /// Tells whether the directory takes names that differ in case for the same. What they stand
+    /// for is not kept.
     #[inline]
     pub(crate) fn folds_names(&self, dir: &Held) -> bool {
         self.superblock().has_incompat(Incompat::CASEFOLD) && dir.image(&pin()).is_casefolded()
     }
 
-    /// Returns what a name has in common with all that the directory takes for the same, if there may be others.
+    /// Returns what a name has in common with all that the directory takes for the same, if there
+    /// may be others.
     fn folded(&self, dir: &Held, name: &[u8]) -> Option<Vec<u8>> {
         self.folds_names(dir)
             .then(|| fold_name(name).unwrap_or_else(|| name.to_vec()))
     }
 
-    /// Returns the inode that `name` stands for in `dir`, or `None` if the directory does not have it. Without
-    /// any lock, if that is known.
+    /// Returns the inode that `name` stands for in `dir`, or `None` if the directory does not have
+    /// it. Without any lock, if that is known.
     ///
     /// The caller holds no lock of a name.
     ///

@@ -9,9 +9,9 @@
 //! # Locking
 //!
 //! A lookup that hits takes no lock and stores nothing shared. A miss takes the lock of the name
-//! (rank `Name`, one of a few hundred that names share), searches the directory, and notes the answer
-//! before it lets go. A change of what a name stands for holds the same lock, and tells the cache
-//! before it lets go. So the cache never keeps an answer that a change has made wrong.
+//! (rank `Name`, one of a few hundred that names share), searches the directory, and notes the
+//! answer before it lets go. A change of what a name stands for holds the same lock, and tells the
+//! cache before it lets go. So the cache never keeps an answer that a change has made wrong.
 //!
 //! # Invariants
 //!
@@ -23,8 +23,8 @@
 //! - A directory is deleted only when it is empty, so by then every name that stood for something
 //!   has left the cache; what is left says "absent", which is right for the next directory of the
 //!   same number too.
-//! - Of a directory that does not tell upper from lower case nothing is asked here. Its flag only changes while it is
-//!   empty, when all that is known of it says "absent".
+//! - Of a directory that does not tell upper from lower case nothing is asked here. Its flag only
+//!   changes while it is empty, when all that is known of it says "absent".
 
 mod cache;
 mod lock;

@@ -1,7 +1,7 @@
 //! Times of access: when reading notes the time, and how.
 //!
-//! No reader waits for that, nor does a read fail for it: where nothing may be changed now, or the record cannot be
-//! changed, the time is not noted.
+//! No reader waits for that, nor does a read fail for it: where nothing may be changed now, or the
+//! record cannot be changed, the time is not noted.
 
 use super::naming::now;
 use crate::data::coarse_now;
@@ -12,7 +12,8 @@ use extant_sync::pin;
 
 /// Seconds after which a time of access is old, whatever happened since.
 const DAY: i64 = 24 * 60 * 60;
-/// How much older than now a time of access is at least when each access counts: a tick of a clock as kernels keep it.
+/// How much older than now a time of access is at least when each access counts: a tick of a clock
+/// as kernels keep it.
 const TICK_NANOS: i128 = 4_000_000;
 
 /// Notes that somebody has read from an inode, if that is due.

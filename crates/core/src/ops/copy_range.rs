@@ -11,12 +11,13 @@ use crate::{Error, Result};
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Copies up to `len` bytes of a regular file to another one, or within one where the ranges do not overlap. Holes of the
-/// source are left out past the end of the target, and written as zeros before. Returns how much was copied: less
-/// than `len` only at the end of the source.
+/// Copies up to `len` bytes of a regular file to another one, or within one where the ranges do not
+/// overlap. Holes of the source are left out past the end of the target, and written as zeros
+/// before. Returns how much was copied: less than `len` only at the end of the source.
 ///
 /// # Errors
-/// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when nothing was copied before.
+/// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only
+/// target, but at its end; as for [`pread`] and [`pwrite`], when nothing was copied before.
 pub fn copy_range<'a>(
     ctx: impl Into<OpContext<'a>>,
     (from, offset): (&Held, u64),

@@ -9,12 +9,13 @@ use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
-/// Makes an empty regular file called `name` in `dir`. It belongs to the caller if there is one, whose umask counts
-/// then.
+/// Makes an empty regular file called `name` in `dir`. It belongs to the caller if there is one,
+/// whose umask counts then.
 ///
 /// # Errors
 /// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when the directory has been
-/// removed, [`Error::PermissionDenied`], [`Error::NotPermitted`] for device nodes of others than user 0, [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
+/// removed, [`Error::PermissionDenied`], [`Error::NotPermitted`] for device nodes of others than
+/// user 0, [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
 pub fn create<'a>(
     ctx: impl Into<OpContext<'a>>,
     dir: &Held,

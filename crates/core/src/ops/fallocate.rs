@@ -45,7 +45,8 @@ pub fn punch_hole<'a>(
     })
 }
 
-/// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see [`data::zero_range`].
+/// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see
+/// [`data::zero_range`].
 ///
 /// # Errors
 /// As for [`punch_hole`].

@@ -1,8 +1,9 @@
 //! File flags: setting them (`chattr`), and what they forbid.
 //!
-//! An immutable file keeps content, record, names and attributes; one that is append-only may grow, and is changed in
-//! no other way; neither loses a name or gets one. No name comes into an immutable directory, none goes out of
-//! one that is either. As under Linux, a caller that may set these flags may also remove them.
+//! An immutable file keeps content, record, names and attributes; one that is append-only may grow,
+//! and is changed in no other way; neither loses a name or gets one. No name comes into an
+//! immutable directory, none goes out of one that is either. As under Linux, a caller that may set
+//! these flags may also remove them.
 
 use super::naming::now;
 use super::permission::OpContext;
@@ -50,15 +51,17 @@ pub fn changeable(file_type: FileType) -> InodeFlags {
     }
 }
 
-/// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone. The time
-/// of change becomes now, whether any flag changes or not.
+/// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have
+/// are left alone. The time of change becomes now, whether any flag changes or not.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller that does not own the file, and for flags that protect it but for user 0;
-/// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
-/// [`Error::NotEmpty`] for `casefold` of a directory that has names; [`Error::ReadOnly`]; [`Error::Device`] when the
-/// record's block cannot be read. For `extents` also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when
-/// the other kind of map needs more than there is or does not reach as far, and what is met in the map there is.
+/// [`Error::NotPermitted`] for a caller that does not own the file, and for flags that protect it
+/// but for user 0; [`Error::Unsupported`], with the name, for flags that the engine or the format
+/// does not let anybody change; [`Error::NotEmpty`] for `casefold` of a directory that has names;
+/// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read. For `extents`
+/// also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when the other
+/// kind of map needs more than there is or does not reach as far, and what is met in the map there
+/// is.
 pub fn chattr<'a>(
     ctx: impl Into<OpContext<'a>>,
     inode: &Held,
@@ -68,7 +71,8 @@ pub fn chattr<'a>(
     let ctx = ctx.into();
     let _changing = ctx.begin_change()?;
     match chattr_once(ctx, inode, set, clear) {
-        // What is promised to the data of other files for the worst case comes back when that is written back.
+        // What is promised to the data of other files for the worst case comes back when that is
+        // written back.
         Err(Error::NoSpace) => {
             data::make_room(ctx.fs(), inode.live())?;
             chattr_once(ctx, inode, set, clear)

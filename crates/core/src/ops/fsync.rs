@@ -9,9 +9,9 @@ pub use crate::data::ErrorMark;
 
 /// Makes the file durable: what was written to it, and its record.
 ///
-/// The transaction that changed the inode last is committed, and no later one is waited for. Its names
-/// are durable when the transaction that made them is: at the latest after an `fsync` of the file, as
-/// transactions commit in order.
+/// The transaction that changed the inode last is committed, and no later one is waited for. Its
+/// names are durable when the transaction that made them is: at the latest after an `fsync` of the
+/// file, as transactions commit in order.
 ///
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) when the device fails: what was written since the last
@@ -20,8 +20,8 @@ pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
     data::fsync(fs, inode, None, What::All)
 }
 
-/// Makes an open file durable as [`fsync`] does, and tells of failures: one to write back or to flush since `mark` was
-/// made, or since it was told last, is told now, whatever met it.
+/// Makes an open file durable as [`fsync`] does, and tells of failures: one to write back or to
+/// flush since `mark` was made, or since it was told last, is told now, whatever met it.
 ///
 /// # Errors
 /// As for [`fsync`].
@@ -40,8 +40,8 @@ pub fn fdatasync_file(fs: &Fs, inode: &Held, mark: &ErrorMark) -> Result<()> {
     data::fsync(fs, inode, Some(mark), What::Content)
 }
 
-/// Makes the content of the file durable, and of its record what reading the content back needs. The
-/// content of a directory is its names, so there it does what [`fsync`] does.
+/// Makes the content of the file durable, and of its record what reading the content back needs.
+/// The content of a directory is its names, so there it does what [`fsync`] does.
 ///
 /// # Errors
 /// As for [`fsync`].

@@ -19,8 +19,8 @@ pub fn getxattr(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 /// Reads an attribute as [`getxattr`] does, of an inode that may change meanwhile.
 ///
 /// # Errors
-/// As for [`xattr::get`]; [`Error::PermissionDenied`](crate::Error::PermissionDenied) for `user.` attributes of a file
-/// that may not be read. `trusted.` ones exist for user 0 only.
+/// As for [`xattr::get`]; [`Error::PermissionDenied`](crate::Error::PermissionDenied) for `user.`
+/// attributes of a file that may not be read. `trusted.` ones exist for user 0 only.
 pub fn getxattr_live<'a>(
     ctx: impl Into<OpContext<'a>>,
     inode: &Held,

@@ -15,9 +15,11 @@ const MAX_LINKS: u16 = 65_000;
 /// Gives the file `target` another name, `name` in `dir`.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`], [`Error::NotFound`] when
-/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`], [`Error::OtherProject`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
-/// the directory.
+/// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`],
+/// [`Error::NotFound`] when the file has lost its last name (one that was [made
+/// without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`],
+/// [`Error::OtherProject`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the
+/// directory.
 pub fn link<'a>(
     ctx: impl Into<OpContext<'a>>,
     target: &Held,

@@ -15,8 +15,8 @@ pub fn listxattr(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     xattr::list(fs, inode)
 }
 
-/// Lists attributes as [`listxattr`] does, of an inode that may change meanwhile. `trusted.` ones exist for user 0
-/// only.
+/// Lists attributes as [`listxattr`] does, of an inode that may change meanwhile. `trusted.` ones
+/// exist for user 0 only.
 ///
 /// # Errors
 /// As for [`xattr::list`].
@@ -28,8 +28,8 @@ pub fn listxattr_live<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held) -> Result
     Ok(names)
 }
 
-/// [`xattr::for_each`] of an inode that may change meanwhile, though not while this runs. What the caller may not read
-/// is left out.
+/// [`xattr::for_each`] of an inode that may change meanwhile, though not while this runs. What the
+/// caller may not read is left out.
 ///
 /// # Errors
 /// As for [`xattr::for_each`].

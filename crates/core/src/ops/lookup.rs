@@ -25,12 +25,12 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
     fs.named_inode(found.ino)
 }
 
-/// Looks at the inode that `name` stands for in the directory `dir`, and says which one it is. What is
-/// in memory is found without a lock. `look` must not wait for the device.
+/// Looks at the inode that `name` stands for in the directory `dir`, and says which one it is. What
+/// is in memory is found without a lock. `look` must not wait for the device.
 ///
 /// # Errors
-/// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed; [`Error::PermissionDenied`] when it
-/// may not be searched.
+/// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed;
+/// [`Error::PermissionDenied`] when it may not be searched.
 pub fn lookup_with<'a, R>(
     ctx: impl Into<OpContext<'a>>,
     dir: InodeId,
@@ -89,10 +89,10 @@ fn look_in_memory<R>(
     Some((id, looked))
 }
 
-/// Looks at the inode that `names` lead to, one after the other from the root, if all of that is known and in
-/// memory: no lock is taken and no count of references changes. `None` leaves it open whether there is such an
-/// inode, and why not: then the names are to be looked up one by one. So it is for `.`, `..` and symbolic
-/// links. `look` must not wait for the device.
+/// Looks at the inode that `names` lead to, one after the other from the root, if all of that is
+/// known and in memory: no lock is taken and no count of references changes. `None` leaves it open
+/// whether there is such an inode, and why not: then the names are to be looked up one by one. So
+/// it is for `.`, `..` and symbolic links. `look` must not wait for the device.
 #[inline]
 pub fn look_along<'a, 'n, R>(
     ctx: impl Into<OpContext<'a>>,

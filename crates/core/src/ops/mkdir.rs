@@ -18,8 +18,8 @@ const MAX_LINKS: u16 = 65_000;
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::TooManyLinks`] when the parent can have no more subdirectories,
-/// [`Error::NotFound`] when it has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of
-/// reading the directory.
+/// [`Error::NotFound`] when it has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`],
+/// [`Error::ReadOnly`]; those of reading the directory.
 pub fn mkdir<'a>(
     ctx: impl Into<OpContext<'a>>,
     dir: &Held,
@@ -65,8 +65,8 @@ fn mkdir_under(fs: &Fs, dir: &Held, name: &[u8], parent: &Inode, new: &NewInode)
     Ok(held)
 }
 
-/// Counts one more subdirectory in `dir`, whose times change once the name is there. With the `dir_nlink` feature a count that
-/// no longer fits becomes 1, for good.
+/// Counts one more subdirectory in `dir`, whose times change once the name is there. With the
+/// `dir_nlink` feature a count that no longer fits becomes 1, for good.
 pub(super) fn add_subdirectory(fs: &Fs, handle: &Handle<'_>, dir: &Held) -> Result<()> {
     let unlimited = fs.superblock().has_ro_compat(RoCompat::DIR_NLINK);
     dir.live().update(handle, |inode| {

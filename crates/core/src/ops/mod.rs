@@ -36,8 +36,9 @@
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
 //! | [`setxattr`], [`removexattr`], [`setacl`] | the calls of these names, and `setfacl` |
 //!
-//! Operations that may be refused take an [`OpContext`]: the file system, and the user they act for. They ask by themselves
-//! whether the [`Caller`] may, so an adapter that acts for others passes it on and asks nothing itself.
+//! Operations that may be refused take an [`OpContext`]: the file system, and the user they act
+//! for. They ask by themselves whether the [`Caller`] may, so an adapter that acts for others
+//! passes it on and asks nothing itself.
 //!
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode

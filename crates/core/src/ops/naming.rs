@@ -28,8 +28,8 @@ pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses a directory whose names are encrypted: as under Linux, names can be taken away there without a key, but neither given
-/// nor moved.
+/// Refuses a directory whose names are encrypted: as under Linux, names can be taken away there
+/// without a key, but neither given nor moved.
 pub(super) fn check_key(dir: &Held) -> Result<()> {
     if dir.image(&pin()).is_encrypted() {
         Err(Error::Encrypted)
@@ -38,8 +38,8 @@ pub(super) fn check_key(dir: &Held) -> Result<()> {
     }
 }
 
-/// Returns the image of a directory that takes new names: one that has not been removed. The caller holds
-/// its `op` lock.
+/// Returns the image of a directory that takes new names: one that has not been removed. The caller
+/// holds its `op` lock.
 pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     let image = dir.copy();
     if image.disk().links == 0 {
@@ -48,8 +48,8 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     Ok(image)
 }
 
-/// Refuses to give a file a name in a directory that hands down another project. A caller that wants it there copies it, which counts
-/// the copy for that project.
+/// Refuses to give a file a name in a directory that hands down another project. A caller that
+/// wants it there copies it, which counts the copy for that project.
 pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
     let takes_all = !dir.flags().contains(InodeFlags::PROJECT_INHERIT);
     let project = |inode: &Inode| inode.disk().project.unwrap_or(0);
@@ -60,9 +60,9 @@ pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
     }
 }
 
-/// Runs `operation`, which changes something, once nobody keeps the file system from being changed; and once more if
-/// space ran out: after a commit if that gives some back, and at once otherwise, as a commit may have given it
-/// back since. Nothing may be held by the caller.
+/// Runs `operation`, which changes something, once nobody keeps the file system from being changed;
+/// and once more if space ran out: after a commit if that gives some back, and at once otherwise,
+/// as a commit may have given it back since. Nothing may be held by the caller.
 pub(super) fn changing<R>(
     ctx: OpContext<'_>,
     mut operation: impl FnMut() -> Result<R>,
@@ -80,8 +80,8 @@ pub(super) fn changing<R>(
     }
 }
 
-/// As [`changing`], and makes the changes durable of those of the inodes whose flags ask for that: `S`, and for
-/// directories `D`.
+/// As [`changing`], and makes the changes durable of those of the inodes whose flags ask for that:
+/// `S`, and for directories `D`.
 pub(super) fn changing_of<R>(
     ctx: OpContext<'_>,
     inodes: &[&Held],
@@ -110,7 +110,8 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
         return;
     }
     // What it has by now takes a handle of its own to give back. The record is registered and the
-    // room was asked for, so neither step fails; if one does, the blocks are lost to the next check.
+    // room was asked for, so neither step fails; if one does, the blocks are lost to the next
+    // check.
     let undone = new
         .live()
         .update(handle, |inode| inode.disk_mut().links = 0)
@@ -120,8 +121,8 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
     }
 }
 
-/// Deletes what has lost its last name and is held by nobody, after the operation has been done: what
-/// goes wrong here is not its failure. An inode that cannot be deleted stays an orphan.
+/// Deletes what has lost its last name and is held by nobody, after the operation has been done:
+/// what goes wrong here is not its failure. An inode that cannot be deleted stays an orphan.
 pub(super) fn reap(fs: &Fs) {
     if !fs.has_unnamed() {
         return;

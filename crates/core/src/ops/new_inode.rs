@@ -1,4 +1,5 @@
-//! What making an inode has in common, with a name and without: the order of checks and locks, and the way back.
+//! What making an inode has in common, with a name and without: the order of checks and locks, and
+//! the way back.
 
 use super::naming::{check_name, live_parent, touch_parent, undo_new};
 use super::permission::OpContext;
@@ -8,12 +9,12 @@ use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
-/// Makes an inode called `name` in `dir`: has `make` do that when all is checked and locked, and notes the name. `make` is
-/// given the image of `dir`, and what the new inode is to be.
+/// Makes an inode called `name` in `dir`: has `make` do that when all is checked and locked, and
+/// notes the name. `make` is given the image of `dir`, and what the new inode is to be.
 ///
 /// # Errors
-/// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when `dir` has been removed, what the caller may not
-/// do, those of reading the directory, and those of `make`.
+/// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when `dir` has been removed,
+/// what the caller may not do, those of reading the directory, and those of `make`.
 pub(super) fn make_named(
     ctx: OpContext<'_>,
     dir: &Held,
@@ -38,7 +39,8 @@ pub(super) fn make_named(
 /// Makes an inode without a name, near `dir`, as [`make_named`] does one with a name.
 ///
 /// # Errors
-/// [`Error::NotFound`] when `dir` has been removed, what the caller may not do, and those of `make`.
+/// [`Error::NotFound`] when `dir` has been removed, what the caller may not do, and those of
+/// `make`.
 pub(super) fn make_unnamed(
     ctx: OpContext<'_>,
     dir: &Held,
@@ -50,8 +52,8 @@ pub(super) fn make_unnamed(
     make_admitted(ctx, &image, new, make)
 }
 
-/// Has `make` make an inode if the caller may have one in the directory of `image`, and its owners are within their
-/// limits.
+/// Has `make` make an inode if the caller may have one in the directory of `image`, and its owners
+/// are within their limits.
 #[inline]
 fn make_admitted(
     ctx: OpContext<'_>,

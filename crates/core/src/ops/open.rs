@@ -29,13 +29,13 @@ impl OpenFor {
     }
 }
 
-/// Refuses to open a file or directory for what may not be done to it. A file that the caller has just made needs no
-/// asking.
+/// Refuses to open a file or directory for what may not be done to it. A file that the caller has
+/// just made needs no asking.
 ///
 /// # Errors
-/// [`Error::IsADirectory`] for writing one, [`Error::Loop`] for a symbolic link; [`Error::ReadOnly`];
-/// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing an immutable file, and an append-only one in another
-/// way than at its end.
+/// [`Error::IsADirectory`] for writing one, [`Error::Loop`] for a symbolic link;
+/// [`Error::ReadOnly`]; [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing an
+/// immutable file, and an append-only one in another way than at its end.
 pub fn open<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: OpenFor) -> Result<()> {
     let ctx = ctx.into();
     let image = inode.copy();

@@ -5,8 +5,8 @@ use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Result, data};
 
-/// Reads from byte `offset` of a regular file; short only at its end, 0 past it. Blocks that somebody
-/// takes away meanwhile stay until the read is done.
+/// Reads from byte `offset` of a regular file; short only at its end, 0 past it. Blocks that
+/// somebody takes away meanwhile stay until the read is done.
 ///
 /// # Errors
 /// As for [`data::read_at`].

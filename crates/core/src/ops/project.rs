@@ -11,13 +11,14 @@ use crate::{Error, Result};
 use extant_format::features::RoCompat;
 use extant_format::inode::InodeFlags;
 
-/// Gives a file to a project, which then pays for it. What is in a directory stays where it is; what comes into it
-/// follows only with the flag `project inherited`.
+/// Gives a file to a project, which then pays for it. What is in a directory stays where it is;
+/// what comes into it follows only with the flag `project inherited`.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller that does not own the file, and for an immutable one; [`Error::Unsupported`] when the file
-/// system has no projects, or the record no room for one; [`Error::QuotaExceeded`] when the project may not have it;
-/// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
+/// [`Error::NotPermitted`] for a caller that does not own the file, and for an immutable one;
+/// [`Error::Unsupported`] when the file system has no projects, or the record no room for one;
+/// [`Error::QuotaExceeded`] when the project may not have it; [`Error::ReadOnly`];
+/// [`Error::Device`] when the record's block cannot be read.
 pub fn set_project<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, project: u32) -> Result<()> {
     let ctx = ctx.into();
     let fs = ctx.fs();
@@ -51,8 +52,9 @@ pub fn set_project<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, project: u32
     })
 }
 
-/// Space and inodes as they are for users of a directory: as [`Fs::statfs`] says, but where projects are held to limits and
-/// the directory hands its project down, there is no more than the project may have, as under Linux.
+/// Space and inodes as they are for users of a directory: as [`Fs::statfs`] says, but where
+/// projects are held to limits and the directory hands its project down, there is no more than the
+/// project may have, as under Linux.
 ///
 /// # Errors
 /// As for [`Fs::statfs`].

@@ -86,7 +86,8 @@ pub fn truncate<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, size: u64) -> Re
 /// Makes a regular file `size` bytes long that has been opened for writing (`ftruncate`).
 ///
 /// # Errors
-/// [`Error::IsADirectory`] and [`Error::NotARegularFile`] for anything else; as for [`data::truncate`].
+/// [`Error::IsADirectory`] and [`Error::NotARegularFile`] for anything else; as for
+/// [`data::truncate`].
 pub fn ftruncate<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, size: u64) -> Result<()> {
     let ctx = ctx.into();
     if file.is_dir() {

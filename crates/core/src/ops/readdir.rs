@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 /// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` among them, until it
 /// breaks. Returns the value it broke with.
 ///
-/// On a file system open for writing the directory may change meanwhile: what stays is listed once, as
-/// [`dir::readdir_live`] says, and a directory that was removed has no entries.
+/// On a file system open for writing the directory may change meanwhile: what stays is listed once,
+/// as [`dir::readdir_live`] says, and a directory that was removed has no entries.
 ///
 /// # Errors
 /// As for [`dir::readdir`].

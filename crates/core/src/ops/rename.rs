@@ -30,14 +30,15 @@ pub struct RenameFlags {
     pub whiteout: bool,
 }
 
-/// Moves the name `from` in `from_dir` to `to` in `to_dir`. What was called `to` before loses that name
-/// in the same moment; if both are names of one file, nothing happens.
+/// Moves the name `from` in `from_dir` to `to` in `to_dir`. What was called `to` before loses that
+/// name in the same moment; if both are names of one file, nothing happens.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::IsADirectory`], [`Error::NotADirectory`] and [`Error::NotEmpty`] when what
-/// is there cannot be replaced; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`],
-/// [`Error::ReadOnly`]; those of reading the directories.
+/// [`Error::NotFound`]; [`Error::IsADirectory`], [`Error::NotADirectory`] and [`Error::NotEmpty`]
+/// when what is there cannot be replaced; [`Error::InvalidInput`] when a directory would come to
+/// lie inside itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`];
+/// [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`], [`Error::ReadOnly`]; those
+/// of reading the directories.
 pub fn rename<'a>(
     ctx: impl Into<OpContext<'a>>,
     from_dir: &Held,
@@ -79,9 +80,10 @@ pub fn rename_with<'a>(
 /// Lets two names stand for each other's files from now on (`RENAME_EXCHANGE`).
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none of a name; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of
-/// reading the directories.
+/// [`Error::NotFound`] when there is none of a name; [`Error::InvalidInput`] when a directory would
+/// come to lie inside itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`];
+/// [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of reading the
+/// directories.
 pub fn exchange<'a>(
     ctx: impl Into<OpContext<'a>>,
     one: (&Held, &[u8]),
@@ -264,8 +266,8 @@ fn change(
     let finished = finish(fs, handle, from, to, found, whiteout);
     if let Err(e) = &finished {
         fs.names().note_eviction(to.dir.ino());
-        // The new name is there and the old one may be too. Half a rename must not be committed, and the
-        // commit that takes this handle's changes looks for this.
+        // The new name is there and the old one may be too. Half a rename must not be committed,
+        // and the commit that takes this handle's changes looks for this.
         fs.journal()?.abort(e.clone());
     }
     finished
@@ -399,7 +401,8 @@ fn exchange_once(ctx: OpContext<'_>, one: Name<'_>, other: Name<'_>) -> Result<b
     Ok(true)
 }
 
-/// Lets two entries stand for each other's files. An error says whether something has changed by then.
+/// Lets two entries stand for each other's files. An error says whether something has changed by
+/// then.
 fn swap(
     handle: &Handle<'_>,
     one: Name<'_>,

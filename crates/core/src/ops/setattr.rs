@@ -13,11 +13,12 @@ use crate::{Result, xattr};
 /// The permission bits and the three above them.
 const PERMISSIONS: u16 = 0o7777;
 
-/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored. A caller that is not in the
-/// file's group does not set set-group-ID.
+/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored. A
+/// caller that is not in the file's group does not set set-group-ID.
 ///
 /// # Errors
-/// [`Error::NotPermitted`](crate::Error::NotPermitted) for others than the owner; [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
+/// [`Error::NotPermitted`](crate::Error::NotPermitted) for others than the owner;
+/// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
 /// record's block cannot be read.
 pub fn chmod<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, permissions: u16) -> Result<()> {
     let ctx = ctx.into();
@@ -49,8 +50,8 @@ pub fn chmod<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, permissions: u16) 
     })
 }
 
-/// Sets owner and group; `None` leaves what is. All but directories lose set-user-ID, set-group-ID where the group
-/// may execute or the caller is not in it, and the capabilities of a program.
+/// Sets owner and group; `None` leaves what is. All but directories lose set-user-ID, set-group-ID
+/// where the group may execute or the caller is not in it, and the capabilities of a program.
 ///
 /// # Errors
 /// As for [`chmod`]; the owner may only give the file to a group of its own.
@@ -102,8 +103,8 @@ pub fn chown<'a>(
     })
 }
 
-/// Sets the times of last access and last change of the content; `None` leaves what is. Nobody is refused to leave both.
-/// Times that the format cannot hold become the nearest that it can.
+/// Sets the times of last access and last change of the content; `None` leaves what is. Nobody is
+/// refused to leave both. Times that the format cannot hold become the nearest that it can.
 ///
 /// # Errors
 /// As for [`chmod`].
@@ -119,7 +120,8 @@ pub fn utimens<'a>(
     }
 }
 
-/// As [`utimens`], with the time of the change itself: that at which a kernel took the change that it hands on now.
+/// As [`utimens`], with the time of the change itself: that at which a kernel took the change that
+/// it hands on now.
 ///
 /// # Errors
 /// As for [`chmod`].
@@ -155,8 +157,8 @@ fn set_times(
     })
 }
 
-/// Sets both times to now (`utimensat` without times), for which it is enough to be able to write the file. One that is
-/// append-only takes it, too.
+/// Sets both times to now (`utimensat` without times), for which it is enough to be able to write
+/// the file. One that is append-only takes it, too.
 ///
 /// # Errors
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) for an immutable file,
@@ -187,7 +189,8 @@ fn touch_at(ctx: OpContext<'_>, inode: &Held, time: Option<Timestamp>) -> Result
     })
 }
 
-/// Changes the time of change of a record, and what `edit` changes. The `op` lock is held exclusively.
+/// Changes the time of change of a record, and what `edit` changes. The `op` lock is held
+/// exclusively.
 pub(super) fn change_record(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let handle: Handle<'_> = fs.start(1)?;
     let time = now();

@@ -16,15 +16,16 @@ const VALUE_MAX: usize = 64 << 10;
 /// The permission bits that an access control list speaks of.
 const LISTED: u16 = 0o777;
 
-/// Gives the attribute with this full name (`user.mime_type`) a value. Access control lists come in the form of the
-/// system calls, and bring the mode in step.
+/// Gives the attribute with this full name (`user.mime_type`) a value. Access control lists come in
+/// the form of the system calls, and bring the mode in step.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] as `how` says; [`Error::NoSpace`] when the value does not fit;
-/// [`Error::AttributeTooLarge`], [`Error::AttributeName`] and [`Error::NoNamespace`] for values above 64 KiB and names
-/// that nobody may set; [`Error::NotPermitted`] for `user.` attributes of anything but files and directories;
-/// [`Error::InvalidInput`] for a list that is none, [`Error::PermissionDenied`] for a default list of anything but
-/// a directory, and for `user.` attributes of a file that may not be written; [`Error::NotPermitted`] for `trusted.` and
+/// [`Error::Exists`] and [`Error::NoAttribute`] as `how` says; [`Error::NoSpace`] when the value
+/// does not fit; [`Error::AttributeTooLarge`], [`Error::AttributeName`] and [`Error::NoNamespace`]
+/// for values above 64 KiB and names that nobody may set; [`Error::NotPermitted`] for `user.`
+/// attributes of anything but files and directories; [`Error::InvalidInput`] for a list that is
+/// none, [`Error::PermissionDenied`] for a default list of anything but a directory, and for
+/// `user.` attributes of a file that may not be written; [`Error::NotPermitted`] for `trusted.` and
 /// `security.` ones by others than user 0; [`Error::ReadOnly`].
 pub fn setxattr<'a>(
     ctx: impl Into<OpContext<'a>>,
@@ -53,7 +54,8 @@ pub fn setxattr<'a>(
 /// Removes the attribute with this full name.
 ///
 /// # Errors
-/// [`Error::NoAttribute`] when there is none; those of names as for [`setxattr`]; [`Error::ReadOnly`].
+/// [`Error::NoAttribute`] when there is none; those of names as for [`setxattr`];
+/// [`Error::ReadOnly`].
 pub fn removexattr<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, name: &[u8]) -> Result<()> {
     let ctx = ctx.into();
     check_full_name(name)?;
@@ -81,13 +83,14 @@ fn change_one(ctx: OpContext<'_>, inode: &Held, change: Change<'_>) -> Result<()
     Ok(())
 }
 
-/// Sets an access control list, or removes it. The permission bits of the mode follow the access list; one that says
-/// no more than they do is not stored. With an access list set-group-ID goes if the caller is not in the group.
+/// Sets an access control list, or removes it. The permission bits of the mode follow the access
+/// list; one that says no more than they do is not stored. With an access list set-group-ID goes if
+/// the caller is not in the group.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for others than the owner,
-/// [`Error::NoNamespace`] for symbolic links, [`Error::PermissionDenied`] for a default list of anything but a
-/// directory, [`Error::NoSpace`], [`Error::ReadOnly`].
+/// [`Error::NotPermitted`] for others than the owner, [`Error::NoNamespace`] for symbolic links,
+/// [`Error::PermissionDenied`] for a default list of anything but a directory, [`Error::NoSpace`],
+/// [`Error::ReadOnly`].
 pub fn setacl<'a>(
     ctx: impl Into<OpContext<'a>>,
     inode: &Held,
@@ -97,8 +100,8 @@ pub fn setacl<'a>(
     change_acl(ctx.into(), inode, kind, acl, SetGid::AsCallerMay)
 }
 
-/// Sets an access list, in the form of the system calls, for a caller of which all that is known is that it may do so and
-/// is not in the file's group: set-group-ID goes.
+/// Sets an access list, in the form of the system calls, for a caller of which all that is known is
+/// that it may do so and is not in the file's group: set-group-ID goes.
 ///
 /// # Errors
 /// As for [`setxattr`].
@@ -166,7 +169,8 @@ fn change_acl(
     })
 }
 
-/// Returns a list in the form of the system calls; one without entries, or no bytes at all, is none.
+/// Returns a list in the form of the system calls; one without entries, or no bytes at all, is
+/// none.
 fn decoded(value: &[u8]) -> Result<Option<Acl>> {
     // The version alone.
     const EMPTY: &[u8] = &2_u32.to_le_bytes();

@@ -11,8 +11,8 @@ pub fn stat(fs: &Fs, inode: &Inode) -> Metadata {
     inode.metadata(fs.block_size())
 }
 
-/// Returns what `stat` reports about the inode of this number. When it is in memory, no shared memory is
-/// written: many threads may look at one inode.
+/// Returns what `stat` reports about the inode of this number. When it is in memory, no shared
+/// memory is written: many threads may look at one inode.
 ///
 /// # Errors
 /// As for [`Fs::inode`].

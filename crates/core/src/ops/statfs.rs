@@ -10,8 +10,8 @@ const NAME_LEN: u32 = 255;
 impl Fs {
     /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
     /// may be older; the first call reads all of them. Later ones ask the allocator's counters on a
-    /// file system open for writing, and give the same answer on others. Space that was promised to data
-    /// still in memory is not free; what is only kept ready for files that may grow is.
+    /// file system open for writing, and give the same answer on others. Space that was promised to
+    /// data still in memory is not free; what is only kept ready for files that may grow is.
     ///
     /// # Errors
     /// When the device fails or a descriptor breaks the format.

@@ -12,8 +12,9 @@ use crate::{Error, Result, dir};
 /// zero ones.
 ///
 /// # Errors
-/// [`Error::NameTooLong`] when the target does not fit one block, [`Error::NotFound`] when it is empty,
-/// [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
+/// [`Error::NameTooLong`] when the target does not fit one block, [`Error::NotFound`] when it is
+/// empty, [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`];
+/// those of reading the directory.
 pub fn symlink<'a>(
     ctx: impl Into<OpContext<'a>>,
     dir: &Held,

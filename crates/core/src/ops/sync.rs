@@ -4,7 +4,8 @@ use crate::Result;
 use crate::fs::Fs;
 
 impl Fs {
-    /// Makes all changes durable that were complete when this was called: on a file system open for reading there are none.
+    /// Makes all changes durable that were complete when this was called: on a file system open for
+    /// reading there are none.
     ///
     /// # Errors
     /// [`Error::Device`] and what else stopped the journal.

@@ -7,12 +7,12 @@ use crate::inode::{FileType, Held};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
-/// Makes a regular file without a name, on the file system of the directory `dir` and near it. It goes with its last
-/// hold, unless [`link`](super::link()) has given it a name by then.
+/// Makes a regular file without a name, on the file system of the directory `dir` and near it. It
+/// goes with its last hold, unless [`link`](super::link()) has given it a name by then.
 ///
 /// # Errors
-/// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`],
-/// [`Error::ReadOnly`].
+/// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed,
+/// [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`].
 pub fn tmpfile<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, new: &NewInode) -> Result<Held> {
     let ctx = ctx.into();
     let fs = ctx.fs();

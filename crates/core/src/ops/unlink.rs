@@ -8,12 +8,12 @@ use crate::fs::Handle;
 use crate::inode::{Access, Held, LockSet, Timestamp};
 use crate::{Error, Result, dir};
 
-/// Removes the name `name` of a file from `dir`. The file itself goes with its last name, or, if it is
-/// still held then, with the last hold.
+/// Removes the name `name` of a file from `dir`. The file itself goes with its last name, or, if it
+/// is still held then, with the last hold.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; [`Error::PermissionDenied`] and
-/// [`Error::NotPermitted`]; those of reading the directory.
+/// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; [`Error::PermissionDenied`]
+/// and [`Error::NotPermitted`]; those of reading the directory.
 pub fn unlink<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
     remove(ctx.into(), dir, name, Kind::File)
 }
@@ -22,8 +22,8 @@ pub fn unlink<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Res
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], [`Error::ReadOnly`];
-/// [`Error::InvalidInput`] for `.`; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; those of reading the
-/// directories.
+/// [`Error::InvalidInput`] for `.`; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; those
+/// of reading the directories.
 pub fn rmdir<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
     remove(ctx.into(), dir, name, Kind::Directory)
 }
@@ -111,7 +111,8 @@ pub(super) fn drop_name(
     Ok(())
 }
 
-/// The name is gone all the same when what it was for is not: the caller is not told that it is not.
+/// The name is gone all the same when what it was for is not: the caller is not told that it is
+/// not.
 fn told(victim: &Held, deleted: Result<()>) {
     if let Err(error) = deleted {
         tracing::error!(%error, "inode {} was not deleted", victim.ino());

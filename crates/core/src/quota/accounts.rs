@@ -1,15 +1,17 @@
 //! Keeping quota files true: room for those who come to own something, and what each commit writes.
 //!
-//! Blocks of quota files are published by commits only, one after the other, as those of the inode table are: a commit
-//! knows what each inode it takes was counted as before, adds up the differences by owner, and changes each block once.
-//! It takes no space for that. An owner whom the files do not know yet is *promised* an entry before the operation
-//! begins that makes him one, and a file always has room for all entries that are promised.
+//! Blocks of quota files are published by commits only, one after the other, as those of the inode
+//! table are: a commit knows what each inode it takes was counted as before, adds up the
+//! differences by owner, and changes each block once. It takes no space for that. An owner whom the
+//! files do not know yet is *promised* an entry before the operation begins that makes him one, and
+//! a file always has room for all entries that are promised.
 //!
 //! # Invariants
 //!
-//! - A file has at least [`BLOCKS_PER_ENTRY`] unused blocks for each promise. The blocks were mapped in the transaction
-//!   of the operation that needs them, or in one before it.
-//! - All files together have at most as many blocks as `most`, so that a transaction which changes all of them fits the log.
+//! - A file has at least [`BLOCKS_PER_ENTRY`] unused blocks for each promise. The blocks were
+//!   mapped in the transaction of the operation that needs them, or in one before it.
+//! - All files together have at most as many blocks as `most`, so that a transaction which changes
+//!   all of them fits the log.
 
 use super::Enforced;
 use super::admit::Admission;
@@ -34,7 +36,8 @@ use std::ops::ControlFlow;
 
 static FILES: LockClass = LockClass::new("quota files", Rank::Quota);
 
-/// Most blocks of a quota file that a new entry may take: a leaf, and the nodes below the root that lead to it.
+/// Most blocks of a quota file that a new entry may take: a leaf, and the nodes below the root that
+/// lead to it.
 const BLOCKS_PER_ENTRY: u64 = 4;
 
 /// The quota files of a file system open for writing.
@@ -174,11 +177,12 @@ impl File {
 }
 
 impl Accounts {
-    /// The quota files, if the file system has the feature; they may grow to `most` blocks together. All else that changes
-    /// need is there.
+    /// The quota files, if the file system has the feature; they may grow to `most` blocks
+    /// together. All else that changes need is there.
     ///
     /// # Errors
-    /// When a file breaks the format or cannot be read; [`Error::Unsupported`] when they are larger than `most`.
+    /// When a file breaks the format or cannot be read; [`Error::Unsupported`] when they are larger
+    /// than `most`.
     pub(crate) fn load(fs: &Fs, most: u64, options: &MountOptions) -> Result<Option<Self>> {
         if !fs.superblock().has_ro_compat(RoCompat::QUOTA) {
             check_enforceable(fs, options, &[])?;
@@ -223,7 +227,8 @@ impl Accounts {
         self.ledger.as_ref()
     }
 
-    /// Gives an owner other limits, which the commit of transaction `seq` writes. He was promised an entry.
+    /// Gives an owner other limits, which the commit of transaction `seq` writes. He was promised
+    /// an entry.
     ///
     /// # Errors
     /// When the file breaks the format or cannot be read.
@@ -297,8 +302,8 @@ impl Accounts {
 }
 
 impl Fs {
-    /// Admits an inode that is about to be made for these `owners` (user, group, project): they can be
-    /// counted and may have it, as long as the result lives. Called before the handle starts.
+    /// Admits an inode that is about to be made for these `owners` (user, group, project): they can
+    /// be counted and may have it, as long as the result lives. Called before the handle starts.
     ///
     /// # Errors
     /// As for [`Fs::prepare_owners`]; [`Error::QuotaExceeded`].
@@ -315,11 +320,12 @@ impl Fs {
         self.admit_inode(owners)
     }
 
-    /// Sees to it that this user, group and project can be counted as owners of something. Before the handle starts of
-    /// whoever makes them so.
+    /// Sees to it that this user, group and project can be counted as owners of something. Before
+    /// the handle starts of whoever makes them so.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when a quota file has to grow and cannot; when one breaks the format or cannot be read.
+    /// [`Error::NoSpace`] when a quota file has to grow and cannot; when one breaks the format or
+    /// cannot be read.
     pub(crate) fn prepare_owners(&self, ids: [u32; 3]) -> Result<()> {
         let Some(accounts) = self.accounts() else {
             return Ok(());
@@ -396,8 +402,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Encodes what transaction `seq` changes of what owners use into new images of blocks of the quota files, which become
-    /// the newest ones; returns those. Called once for each commit, in their order.
+    /// Encodes what transaction `seq` changes of what owners use into new images of blocks of the
+    /// quota files, which become the newest ones; returns those. Called once for each commit, in
+    /// their order.
     ///
     /// # Errors
     /// When a file breaks the format or cannot be read. Nothing may be committed then.

@@ -9,7 +9,8 @@ use crate::{Error, Result};
 use extant_format::Ino;
 use extant_sync::pin;
 
-/// What an inode is let in with, and kept for it while this lives; `None` where nobody is held to limits.
+/// What an inode is let in with, and kept for it while this lives; `None` where nobody is held to
+/// limits.
 pub(crate) type Admission<'f> = Option<Granted<'f>>;
 
 impl Fs {
@@ -28,7 +29,8 @@ impl Fs {
         Share::of(live.image(&guard), self.block_size()).owners()
     }
 
-    /// Lets a change in that gives an inode up to `blocks` more, until the result is dropped. Before the record changes.
+    /// Lets a change in that gives an inode up to `blocks` more, until the result is dropped.
+    /// Before the record changes.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
@@ -41,7 +43,7 @@ impl Fs {
         }
     }
 
-    /// The same for an inode that is about to be made and will have these owners.
+    /// Admits blocks of an inode that is about to be made and will have these owners.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
@@ -62,8 +64,9 @@ impl Fs {
         granted.map(Some)
     }
 
-    /// How many blocks of the `wanted` an inode may get now, whole clusters, if it is about to get `taken`. Of the last ones
-    /// a cluster is left for mapping the others: it can be had, too, when those are mapped.
+    /// How many blocks of the `wanted` an inode may get now, whole clusters, if it is about to get
+    /// `taken`. Of the last ones a cluster is left for mapping the others: it can be had, too, when
+    /// those are mapped.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`] when it is none.
@@ -92,8 +95,8 @@ impl Fs {
         Ok(blocks.min(wanted))
     }
 
-    /// Lets a change in that gives an inode `values` more in inodes of their own, each of which counts as one, until the
-    /// result is dropped. Before the record changes.
+    /// Lets a change in that gives an inode `values` more in inodes of their own, each of which
+    /// counts as one, until the result is dropped. Before the record changes.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].

@@ -23,7 +23,8 @@ impl<'a> QuotaFile<'a> {
     /// The file that counts this kind, if the file system has one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when the inode is no file of ours or its header breaks the format; [`Error::Device`](crate::Error::Device).
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when the inode is no file of ours or its header
+    /// breaks the format; [`Error::Device`](crate::Error::Device).
     pub(crate) fn open(fs: &'a Fs, kind: QuotaKind) -> Result<Option<Self>> {
         if let Some(accounts) = fs.accounts() {
             let still = accounts.still();

@@ -20,7 +20,8 @@ pub(super) struct Layout {
 
 impl Layout {
     /// # Errors
-    /// [`Error::Corrupt`] when the inode is no file of ours or its map breaks the format; [`Error::Device`].
+    /// [`Error::Corrupt`] when the inode is no file of ours or its map breaks the format;
+    /// [`Error::Device`].
     pub(super) fn of(fs: &Fs, inode: &Inode) -> Result<Self> {
         let refuse = |field, found: u64, expected| {
             let error = FormatError::new(Structure::Quota, field, found, Expected::Said(expected));
@@ -59,7 +60,8 @@ impl Layout {
         Some(Pblk::new(start.get() + run.len.saturating_sub(1)))
     }
 
-    /// Refuses a file that has not all of its blocks, or others than its own: one that changes has to.
+    /// Refuses a file that has not all of its blocks, or others than its own: one that changes has
+    /// to.
     pub(super) fn check_whole(&self, fs: &Fs) -> Result<()> {
         for run in &self.runs {
             let Target::Written(start) = run.target else {

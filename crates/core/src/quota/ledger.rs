@@ -1,16 +1,18 @@
 //! Holding owners to their limits: what they use with everything that is under way.
 //!
-//! What quota files say is as of a commit. A ledger adds what has changed since, and what is promised to data that has no
-//! place yet, for the kinds of owners that are held to limits. Everything asks here before it makes an owner use more, and
-//! gets it reserved; what the record of an inode gains is then taken out of what is reserved for that inode, in one step.
-//! So nothing counts twice, a limit can be used up to the last block, and what was let in once is never refused later.
+//! What quota files say is as of a commit. A ledger adds what has changed since, and what is
+//! promised to data that has no place yet, for the kinds of owners that are held to limits.
+//! Everything asks here before it makes an owner use more, and gets it reserved; what the record of
+//! an inode gains is then taken out of what is reserved for that inode, in one step. So nothing
+//! counts twice, a limit can be used up to the last block, and what was let in once is never
+//! refused later.
 //!
 //! # Invariants
 //!
-//! - An account has what the newest images of all inodes of the owner use, what is reserved for them, and inodes that were
-//!   let in and are not made yet.
-//! - What is reserved for an inode is what it is promised, `delayed` and `granted` together, without what the record has
-//!   gained of that and nobody has given up yet: `spent`.
+//! - An account has what the newest images of all inodes of the owner use, what is reserved for
+//!   them, and inodes that were let in and are not made yet.
+//! - What is reserved for an inode is what it is promised, `delayed` and `granted` together,
+//!   without what the record has gained of that and nobody has given up yet: `spent`.
 
 use super::share::Share;
 use super::{Enforced, Reason};
@@ -296,7 +298,8 @@ impl Ledger {
         Some([account.space.used, account.inodes.used])
     }
 
-    /// What an owner uses and where he is stopped or warned first (0: nowhere), bytes and inodes, where he is held to limits.
+    /// What an owner uses and where he is stopped or warned first (0: nowhere), bytes and inodes,
+    /// where he is held to limits.
     pub(crate) fn bounds(&self, kind: QuotaKind, id: u32) -> Option<[(u64, u64); 2]> {
         let state = self.state.lock();
         let account = state.kinds[place(kind)].as_ref()?.accounts.get(&id)?;
@@ -346,7 +349,8 @@ impl Ledger {
         }
     }
 
-    /// Promises `more` bytes to data of an inode, if its owners may have them or nobody is to be asked.
+    /// Promises `more` bytes to data of an inode, if its owners may have them or nobody is to be
+    /// asked.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
@@ -368,7 +372,8 @@ impl Ledger {
         may.then_some(()).ok_or(Error::QuotaExceeded)
     }
 
-    /// Notes what is promised to data of an inode by now, in bytes. Without `owners` it is no more than before.
+    /// Notes what is promised to data of an inode by now, in bytes. Without `owners` it is no more
+    /// than before.
     pub(crate) fn promised(&self, ino: Ino, owners: Option<[u32; 3]>, delayed: u64) {
         let mut state = self.state.lock();
         if let Some(owners) = owners {
@@ -382,7 +387,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that promises have been given up of all that was mapped: nodes are mapped beside what was promised.
+    /// Notes that promises have been given up of all that was mapped: nodes are mapped beside what
+    /// was promised.
     pub(crate) fn settled(&self, ino: Ino) {
         let mut state = self.state.lock();
         if let Some(reserved) = state.reserved.get_mut(&ino) {
@@ -441,7 +447,8 @@ impl Ledger {
         room
     }
 
-    /// Lets so many inodes in that are going to be counted for `owners`; they are expected until the result is dropped.
+    /// Lets so many inodes in that are going to be counted for `owners`; they are expected until
+    /// the result is dropped.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
@@ -466,8 +473,8 @@ impl Ledger {
         })
     }
 
-    /// Finds out whether those who are going to own an inode in the place of `before` may have it with all that is
-    /// reserved for it, and keeps room for it until the result is dropped.
+    /// Finds out whether those who are going to own an inode in the place of `before` may have it
+    /// with all that is reserved for it, and keeps room for it until the result is dropped.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].

@@ -1,4 +1,5 @@
-//! Quotas: what users, groups and projects use and may use, in the files of the file system's own that say so.
+//! Quotas: what users, groups and projects use and may use, in the files of the file system's own
+//! that say so.
 //!
 //! | file | owns |
 //! |---|---|
@@ -14,7 +15,8 @@
 //!
 //! - What a file says is what is in use as of the same transaction.
 //! - The files' own inodes, and the file system's others, are nobody's.
-//! - A listing takes memory for one way through the tree, and stops at the first thing that breaks the format.
+//! - A listing takes memory for one way through the tree, and stops at the first thing that breaks
+//!   the format.
 
 mod accounts;
 mod admit;
@@ -86,7 +88,8 @@ pub struct Limits {
     pub hard: Option<u64>,
     /// What may be exceeded for some time only, if there is such a limit.
     pub soft: Option<u64>,
-    /// When that time ends, in seconds since the epoch; `None` while the soft limit is not exceeded.
+    /// When that time ends, in seconds since the epoch; `None` while the soft limit is not
+    /// exceeded.
     pub grace_ends: Option<u64>,
 }
 

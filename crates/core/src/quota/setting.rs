@@ -61,8 +61,8 @@ impl Fs {
     /// Gives an owner other limits, durably. Returns whether the file system counts this kind.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the quota file has to grow and cannot; [`Error::ReadOnly`]; when it breaks the format or
-    /// cannot be read or written.
+    /// [`Error::NoSpace`] when the quota file has to grow and cannot; [`Error::ReadOnly`]; when it
+    /// breaks the format or cannot be read or written.
     pub(crate) fn set_quota(&self, kind: QuotaKind, id: u32, change: QuotaChange) -> Result<bool> {
         self.journal()?;
         let Some(accounts) = self.accounts() else {
@@ -86,8 +86,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// Gives soft limits of this kind other times of grace, durably: for limits exceeded from now on. Returns whether the
-    /// file system counts this kind.
+    /// Gives soft limits of this kind other times of grace, durably: for limits exceeded from now
+    /// on. Returns whether the file system counts this kind.
     ///
     /// # Errors
     /// As for [`set_quota`](Self::set_quota).

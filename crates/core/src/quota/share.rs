@@ -48,8 +48,8 @@ impl Share {
         self.inodes
     }
 
-    /// That of an inode as its record says it. A value in an inode of its own is each inode's that has it: space is among that
-    /// of the record, and the inode that holds it is nobody's.
+    /// That of an inode as its record says it. A value in an inode of its own is each inode's that
+    /// has it: space is among that of the record, and the inode that holds it is nobody's.
     pub(crate) fn of(inode: &Inode, size: BlockSize) -> Self {
         let disk = inode.disk();
         let is_gone = inode.is_freed() && !is_on(Mutant::FreedStillCounted);

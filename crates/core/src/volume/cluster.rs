@@ -1,16 +1,18 @@
 //! Clusters: the unit of free space. With `bigalloc` it is several blocks, otherwise one.
 //!
-//! The allocator counts in clusters; what it takes from others and hands to them is in blocks. Files
-//! are mapped block by block all the same: block `lblk` of a file lies as far behind the beginning of a cluster of
-//! the device as behind that of the [logical cluster](ClusterSize::logical) it belongs to. So a cluster is of one file,
-//! and holds one logical cluster of it.
+//! The allocator counts in clusters; what it takes from others and hands to them is in blocks.
+//! Files are mapped block by block all the same: block `lblk` of a file lies as far behind the
+//! beginning of a cluster of the device as behind that of the [logical
+//! cluster](ClusterSize::logical) it belongs to. So a cluster is of one file, and holds one logical
+//! cluster of it.
 //!
 //! See `Documentation/filesystems/ext4/bigalloc.rst` of Linux.
 
 use extant_format::Pblk;
 use std::ops::Range;
 
-/// A cluster of the device, by its place: the number of its first block, divided by the blocks in a cluster.
+/// A cluster of the device, by its place: the number of its first block, divided by the blocks in a
+/// cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cluster(u64);
 

@@ -93,8 +93,8 @@ impl Volume {
         self.groups.unpack(geometry, group, bytes)
     }
 
-    /// Calls `visit` with every descriptor, ascending by group. They are read in large pieces around
-    /// the cache, and memory for one piece is all it takes.
+    /// Calls `visit` with every descriptor, ascending by group. They are read in large pieces
+    /// around the cache, and memory for one piece is all it takes.
     ///
     /// # Errors
     /// When the device fails, or a descriptor breaks the format.

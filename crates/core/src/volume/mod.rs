@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! - A [`Volume`] does not change after opening but for the content of its cache. A replay makes
-//!   a new one. What changes of the superblock is in a [`SuperState`], which only a file system open
+//! - A [`Volume`] does not change after opening but for the content of its cache. A replay makes a
+//!   new one. What changes of the superblock is in a [`SuperState`], which only a file system open
 //!   for writing has.
 //! - Opening reads nothing whose size grows with the image: descriptors come in when a group is
 //!   first touched.

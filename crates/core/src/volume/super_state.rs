@@ -1,12 +1,12 @@
 //! The superblock of a file system open for writing: counts, the head of the orphan list, errors.
 //!
-//! The counts belong to the allocator and the head of the list to the orphans: both change only under
-//! a handle, and are exact when commit asks for them with handles drained. Errors lie here, under a
-//! lock that is a leaf of the order.
+//! The counts belong to the allocator and the head of the list to the orphans: both change only
+//! under a handle, and are exact when commit asks for them with handles drained. Errors lie here,
+//! under a lock that is a leaf of the order.
 //!
 //! The journal writes the superblock like any other block of metadata, also when it is marked as in
-//! use or as clean: it has two sectors, its checksum lies in the second, and a crash may leave one of
-//! each. The log has an image of it then, from which it is restored: see `torn`.
+//! use or as clean: it has two sectors, its checksum lies in the second, and a crash may leave one
+//! of each. The log has an image of it then, from which it is restored: see `torn`.
 //!
 //! One thing goes past the log: the record of the error that stopped the journal. That is what was
 //! committed last, never with counts of a transaction that may not happen. Should the machine stop
@@ -196,7 +196,8 @@ impl SuperState {
         self.fields.lock().label = Some(label);
     }
 
-    /// A file has become so large that the file system needs the feature `large_file`, which it has from the next commit on.
+    /// A file has become so large that the file system needs the feature `large_file`, which it has
+    /// from the next commit on.
     pub(crate) fn note_large_file(&self) {
         self.fields.lock().large_file = true;
         self.touch();
@@ -240,14 +241,14 @@ impl SuperState {
         Ok(device.write_at(SUPERBLOCK_OFFSET, &bytes)?)
     }
 
-    /// The file system was not marked as clean when it was opened: it is not to be when it is closed, until it has
-    /// been checked.
+    /// The file system was not marked as clean when it was opened: it is not to be when it is
+    /// closed, until it has been checked.
     pub(crate) fn note_found_unclean(&self) {
         self.fields.lock().found_unclean = true;
     }
 
-    /// Makes the superblock say from now on that the file system is clean, if it was when it was opened. Everything
-    /// committed is home, and there will be no more changes.
+    /// Makes the superblock say from now on that the file system is clean, if it was when it was
+    /// opened. Everything committed is home, and there will be no more changes.
     pub(crate) fn mark_clean(&self) {
         self.fields.lock().leaving = true;
     }

@@ -18,8 +18,8 @@ pub(super) struct Areas<'a> {
 }
 
 impl<'a> Areas<'a> {
-    /// Returns the attributes of `inode`, or, where they have changed since, those it has now: the block of the old ones may hold
-    /// something else by now.
+    /// Returns the attributes of `inode`, or, where they have changed since, those it has now: the
+    /// block of the old ones may hold something else by now.
     pub(super) fn of(fs: &Fs, inode: &'a Inode) -> Result<Self> {
         let mut inode = Cow::Borrowed(inode);
         loop {

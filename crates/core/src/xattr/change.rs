@@ -1,8 +1,9 @@
 //! Setting and removing attributes.
 //!
 //! An attribute goes into the inode if it fits there beside the others, and into the inode's block
-//! otherwise, as under Linux; the others stay where they are. Where the file system allows it, a value that is
-//! too large for either gets an inode of its own. Both areas are written anew as a whole.
+//! otherwise, as under Linux; the others stay where they are. Where the file system allows it, a
+//! value that is too large for either gets an inode of its own. Both areas are written anew as a
+//! whole.
 
 use super::areas::Areas;
 use super::count::as_count;
@@ -127,7 +128,8 @@ impl Room {
     fn in_record(fs: &Fs, image: &Inode) -> Self {
         let record = fs.inode_context(image.ino()).inode_size;
         let all = image.disk().xattr_range(record).len();
-        // To e2fsck a symbolic link that is charged space and has no block of attributes has its target in blocks.
+        // To e2fsck a symbolic link that is charged space and has no block of attributes has its
+        // target in blocks.
         let is_fast = image.file_type() == FileType::Symlink && fs.is_fast_symlink(image);
         let of_own = if is_fast { 0 } else { all };
         Self { all, of_own }
@@ -179,8 +181,8 @@ impl Both {
             .sum()
     }
 
-    /// Gives the value that has no inode yet this one. Whether its attribute lies in the inode, where others may have
-    /// the same value in the block, and the other way round.
+    /// Gives the value that has no inode yet this one. Whether its attribute lies in the inode,
+    /// where others may have the same value in the block, and the other way round.
     fn resolve(&mut self, found: Ino) -> bool {
         let is_inside = resolve(&mut self.inside, found);
         resolve(&mut self.outside, found);
@@ -192,8 +194,9 @@ impl Both {
         self.outside.retain(|kept| kept.name() != name);
     }
 
-    /// Gives an attribute a value: in the inode if there is room, in the block otherwise, or, where that is possible, in an
-    /// inode of its own if it is large or neither has room. Whether it is that, and still to be made.
+    /// Gives an attribute a value: in the inode if there is room, in the block otherwise, or, where
+    /// that is possible, in an inode of its own if it is large or neither has room. Whether it is
+    /// that, and still to be made.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is no room for it, or its entry.
@@ -248,11 +251,12 @@ fn own_inodes(kept: &[Kept]) -> Vec<Ino> {
         .collect()
 }
 
-/// A value that leaves less of a block than this is not tried there where it may have an inode of its own: the block's
-/// header and end, and an entry with a short name.
+/// A value that leaves less of a block than this is not tried there where it may have an inode of
+/// its own: the block's header and end, and an entry with a short name.
 const LARGE_MARGIN: usize = 32 + 4 + 20;
 
-/// Attributes as the part of a record that holds them; empty without. `None` if `room` bytes do not suffice.
+/// Attributes as the part of a record that holds them; empty without. `None` if `room` bytes do not
+/// suffice.
 fn in_inode(kept: &[Kept], room: usize) -> Option<Box<[u8]>> {
     if kept.is_empty() {
         return Some(Box::default());
@@ -265,14 +269,14 @@ fn in_inode(kept: &[Kept], room: usize) -> Option<Box<[u8]>> {
     encode_in_inode(&mut region, &attributes).then_some(region)
 }
 
-/// Makes `changes`, all or none, and with them `edit` of the record, whose time of change is `time`. The caller has
-/// the inode's `op` lock exclusively.
+/// Makes `changes`, all or none, and with them `edit` of the record, whose time of change is
+/// `time`. The caller has the inode's `op` lock exclusively.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] as [`SetXattr`] says and when there is none to remove;
-/// [`Error::NoSpace`] when the attribute fits neither the inode nor its block, or no block is free;
-/// [`Error::Unsupported`] when it takes a block and the file system has not the feature for that;
-/// [`Error::Corrupt`] when an area is broken. Nothing has changed then.
+/// [`Error::Exists`] and [`Error::NoAttribute`] as [`SetXattr`] says and when there is none to
+/// remove; [`Error::NoSpace`] when the attribute fits neither the inode nor its block, or no block
+/// is free; [`Error::Unsupported`] when it takes a block and the file system has not the feature
+/// for that; [`Error::Corrupt`] when an area is broken. Nothing has changed then.
 pub(crate) fn change(
     fs: &Fs,
     held: &Held,
@@ -443,8 +447,8 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
     }
 }
 
-/// Brings the attributes that lie in a block there, and says which it is; `None` when one has to be taken first. One of
-/// them has the reference `owned` already.
+/// Brings the attributes that lie in a block there, and says which it is; `None` when one has to be
+/// taken first. One of them has the reference `owned` already.
 fn store<'f>(
     handle: &Handle<'f>,
     plan: &Plan<'_>,
@@ -480,7 +484,8 @@ pub(crate) fn give_up_credits(fs: &Fs, image: &Inode) -> u32 {
     own_inode::credits(fs, values)
 }
 
-/// Gives up an inode's attributes: its part in a block, which goes if nobody else has one, and its references to values.
+/// Gives up an inode's attributes: its part in a block, which goes if nobody else has one, and its
+/// references to values.
 ///
 /// # Errors
 /// When they are broken or cannot be read. Nothing has changed then.

@@ -17,8 +17,8 @@
 //! - Names and values are what `listxattr` and `getxattr` of Linux return: access control lists in
 //!   the system calls' form, and no attributes that the file system keeps for itself (inline data,
 //!   encryption contexts, unknown kinds).
-//! - An attribute block is verified once per load, however many share it. A value in an inode of its own
-//!   is verified against both hashes each time it is read.
+//! - An attribute block is verified once per load, however many share it. A value in an inode of
+//!   its own is verified against both hashes each time it is read.
 //! - A value has at most 64 KiB, as under Linux.
 
 mod acl;
@@ -92,8 +92,8 @@ pub(crate) fn has(fs: &Fs, inode: &Inode, name: AttributeName<'_>) -> Result<boo
     Ok(found.is_some())
 }
 
-/// Calls `visit` with full name and value of every attribute, in the order they are stored, until it
-/// breaks. Returns the value it broke with.
+/// Calls `visit` with full name and value of every attribute, in the order they are stored, until
+/// it breaks. Returns the value it broke with.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when an area or a value is broken, [`Error::Device`] when the device fails.

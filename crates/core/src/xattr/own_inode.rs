@@ -1,12 +1,14 @@
 //! Values in inodes of their own: making them, sharing them, and counting references to them.
 //!
-//! Such an inode has no name. It counts the attributes that refer to it, one for each entry in a record, and one for each
-//! entry in a block of attributes, however many inodes share that. When the last goes it becomes an orphan and is
-//! deleted like any other. Its content is metadata to the journal, as under Linux.
+//! Such an inode has no name. It counts the attributes that refer to it, one for each entry in a
+//! record, and one for each entry in a block of attributes, however many inodes share that. When
+//! the last goes it becomes an orphan and is deleted like any other. Its content is metadata to the
+//! journal, as under Linux.
 //!
 //! # Invariants
 //!
-//! - The count changes under the handle that changes the entries, so that a crash leaves both or neither.
+//! - The count changes under the handle that changes the entries, so that a crash leaves both or
+//!   neither.
 //! - A count that has reached 0 never grows again.
 
 use crate::alloc::{Request, Taken};
@@ -85,7 +87,8 @@ pub(super) fn sectors(fs: &Fs, len: u64) -> u64 {
     len.next_multiple_of(cluster) >> 9
 }
 
-/// Blocks that changing so many counts changes at most: each record, and a neighbour among the orphans.
+/// Blocks that changing so many counts changes at most: each record, and a neighbour among the
+/// orphans.
 pub(super) fn credits(fs: &Fs, counts: usize) -> u32 {
     let each = 1 + fs.orphan_credits();
     u32::try_from(counts)
@@ -145,8 +148,8 @@ fn add_reference(handle: &Handle<'_>, held: &Held) -> Result<bool> {
     })
 }
 
-/// Gives up a reference. The last one makes the inode an orphan, which the next reaping deletes. What is wrong with
-/// such an inode is reported; what refers to it goes all the same.
+/// Gives up a reference. The last one makes the inode an orphan, which the next reaping deletes.
+/// What is wrong with such an inode is reported; what refers to it goes all the same.
 pub(super) fn release(handle: &Handle<'_>, ino: Ino) {
     if let Err(error) = try_release(handle, ino) {
         tracing::error!(%error, "the attribute value in inode {ino} was not given up");
@@ -174,8 +177,8 @@ fn try_release(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     }
 }
 
-/// Returns an inode with this value and one reference more, which is the caller's: one that is there already, or a new one near
-/// `near`, whose blocks have been taken before.
+/// Returns an inode with this value and one reference more, which is the caller's: one that is
+/// there already, or a new one near `near`, whose blocks have been taken before.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; those of reading the bitmaps and the inode table. Nothing has changed then.
@@ -213,7 +216,8 @@ fn holds(fs: &Fs, held: &Held, value: &[u8], hash: u32) -> bool {
         && read(fs, &image).is_ok_and(|found| found == value)
 }
 
-/// Returns the content of an inode that holds a value. Through the cache: what is committed may not have come home yet.
+/// Returns the content of an inode that holds a value. Through the cache: what is committed may not
+/// have come home yet.
 ///
 /// # Errors
 /// When the map is broken or the device fails.

@@ -1,12 +1,13 @@
-//! What a program loses when its content or its owner changes: the rights that it gives to its users.
+//! What a program loses when its content or its owner changes: the rights that it gives to its
+//! users.
 //!
-//! Set-ID bits go as [`without_set_ids`] says, but user 0 changes content without that. `security.capability` goes whoever
-//! comes.
+//! Set-ID bits go as [`without_set_ids`] says, but user 0 changes content without that.
+//! `security.capability` goes whoever comes.
 //!
 //! # Invariants
 //!
-//! - Content changes under the `op` lock under which was looked whether something is to be lost. So no program that
-//!   gets rights meanwhile has them with content of somebody else.
+//! - Content changes under the `op` lock under which was looked whether something is to be lost. So
+//!   no program that gets rights meanwhile has them with content of somebody else.
 
 use super::{Change, SetXattr, change, has};
 use crate::Result;
@@ -22,8 +23,8 @@ const CAPABILITY: AttributeName<'static> = AttributeName {
     suffix: b"capability",
 };
 
-/// Tells whether a file may lose something when this actor changes its content. The `op` lock is held: as long as it is, what
-/// loses nothing has nothing to lose.
+/// Tells whether a file may lose something when this actor changes its content. The `op` lock is
+/// held: as long as it is, what loses nothing has nothing to lose.
 #[inline]
 pub(crate) fn loses(live: &LiveInode, actor: Actor<'_>) -> bool {
     loses_by(live.image(&pin()), live, actor)
@@ -46,8 +47,8 @@ fn left_by(image: &Inode, actor: Actor<'_>) -> u16 {
     }
 }
 
-/// Takes away what a file loses when this actor changes its content. To be called before that, with the `op` lock held
-/// exclusively.
+/// Takes away what a file loses when this actor changes its content. To be called before that, with
+/// the `op` lock held exclusively.
 ///
 /// # Errors
 /// Those of changing attributes.
@@ -76,8 +77,8 @@ fn take_away_now(fs: &Fs, file: &Held, actor: Actor<'_>) -> Result<()> {
     })
 }
 
-/// Changes the record of an inode, with `edit`, and takes the capabilities of a program away. Its `op` lock is held
-/// exclusively.
+/// Changes the record of an inode, with `edit`, and takes the capabilities of a program away. Its
+/// `op` lock is held exclusively.
 ///
 /// # Errors
 /// Those of changing attributes.

@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! - The count of inodes that share a block, and its content, change only under the block's lock.
-//! - A block that is known by its hash is in use: it is forgotten before it is freed or rewritten, under the
-//!   same lock. So an inode that finds it under the lock may add itself to those that share it.
+//! - A block that is known by its hash is in use: it is forgotten before it is freed or rewritten,
+//!   under the same lock. So an inode that finds it under the lock may add itself to those that
+//!   share it.
 
 use super::change::Kept;
 use super::own_inode::{acquire, of_block, release};
@@ -110,8 +111,8 @@ pub(super) fn encoded(fs: &Fs, kept: &[Kept]) -> Option<Box<[u8]>> {
     encode_block(&mut data, &attributes, 1, None).then_some(data)
 }
 
-/// Blocks that putting an inode's attributes into another block changes at most: the new block, its group,
-/// the old one, its group, one that is shared, the superblock.
+/// Blocks that putting an inode's attributes into another block changes at most: the new block, its
+/// group, the old one, its group, one that is shared, the superblock.
 pub(super) const CREDITS: u32 = (1 + 3) + (1 + 3) + 1 + 1;
 
 /// What became of a block that was to be written.
@@ -122,10 +123,11 @@ pub(super) enum Put {
     NeedsBlock,
 }
 
-/// Puts `data`, which [`encoded`] made, where inode `ino` finds it from now on: into a block that others have with the
-/// same content; over its `old` block, if it is the only one to have that; otherwise into the block taken
-/// for it. The inode's part in its old block is given up. With `owned` the caller gives a reference to the value in that
-/// inode, which one of the entries is for.
+/// Puts `data`, which [`encoded`] made, where inode `ino` finds it from now on: into a block that
+/// others have with the same content; over its `old` block, if it is the only one to have that;
+/// otherwise into the block taken for it. The inode's part in its old block is given up. With
+/// `owned` the caller gives a reference to the value in that inode, which one of the entries is
+/// for.
 ///
 /// # Errors
 /// When the old block cannot be read or freed; then the inode's part in that is as it was.

@@ -1,8 +1,9 @@
 //! Content that lies in its inode, beside the attributes there, and leaves it for a block.
 //!
-//! Where Linux keeps small files and directories inside their inodes, so does this engine with files; of directories it reads
-//! and changes those that are there. What gets larger gets a block first, in the same way as when Linux finds that it has
-//! outgrown the inode. Source: the kernel's `Documentation/filesystems/ext4/inlinedata.rst`.
+//! Where Linux keeps small files and directories inside their inodes, so does this engine with
+//! files; of directories it reads and changes those that are there. What gets larger gets a block
+//! first, in the same way as when Linux finds that it has outgrown the inode. Source: the kernel's
+//! `Documentation/filesystems/ext4/inlinedata.rst`.
 
 use super::kept_hash;
 use crate::alloc::Taken;
@@ -21,17 +22,18 @@ use extant_format::xattr::{
     Attribute, NewValue, XattrArea, XattrValue, encode_in_inode, space_in_inode,
 };
 
-/// Blocks that [`Fs::leave_inode`] changes at most: the record, the groups of its block, the superblock.
+/// Blocks that [`Fs::leave_inode`] changes at most: the record, the groups of its block, the
+/// superblock.
 pub(crate) const LEAVE_CREDITS: u32 = 1 + 3 * 3 + 1;
 
 impl Fs {
-    /// Makes the first of `block`, which holds the content, the only block of an inode whose content lay inside it,
-    /// which is `size` bytes long from then on; without a block the content must be empty. `guard` is the
-    /// right to change its map.
+    /// Makes the first of `block`, which holds the content, the only block of an inode whose
+    /// content lay inside it, which is `size` bytes long from then on; without a block the content
+    /// must be empty. `guard` is the right to change its map.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`]; when the attributes in the inode break the format, or its record cannot be registered.
-    /// Nothing has changed then.
+    /// [`Error::QuotaExceeded`]; when the attributes in the inode break the format, or its record
+    /// cannot be registered. Nothing has changed then.
     pub(crate) fn leave_inode<'f>(
         &'f self,
         handle: &Handle<'f>,
@@ -73,8 +75,8 @@ impl Fs {
         })
     }
 
-    /// Returns the attributes in the inode, with `rest` in the one that holds content, or without that. `None` if they do not fit
-    /// there.
+    /// Returns the attributes in the inode, with `rest` in the one that holds content, or without
+    /// that. `None` if they do not fit there.
     ///
     /// # Errors
     /// When the attributes in the inode break the format; those of reading inodes that hold values.

@@ -111,8 +111,8 @@ fn read(fs: &Fs, held: &Held) -> Vec<u8> {
     bytes
 }
 
-/// A file with two blocks, of which the second holds zeros. They lie near its inode, and so does what follows once it is
-/// opened again.
+/// A file with two blocks, of which the second holds zeros. They lie near its inode, and so does
+/// what follows once it is opened again.
 fn begin(fs: &Fs, dir: &Held, name: &str) -> Held {
     let file = create(fs, dir, name);
     let mut two = [0; 2 * BLOCK as usize];
@@ -225,7 +225,8 @@ fn assert_linux_sees(image: &Image, made: &Made) {
     mounted.unmount();
 }
 
-/// Files made as on ext3, in a directory that lies beyond: maps of indirect blocks hold numbers of 32 bits.
+/// Files made as on ext3, in a directory that lies beyond: maps of indirect blocks hold numbers of
+/// 32 bits.
 fn make_old(image: &Image, made: &Made) {
     // What is made without this feature is mapped so.
     debugfs_write(&image.path, &["feature -extent"]);

@@ -1,5 +1,5 @@
-//! Attribute values in inodes of their own, which are charged to each file that has them: space in whole clusters, and an
-//! inode. e2fsck counts again.
+//! Attribute values in inodes of their own, which are charged to each file that has them: space in
+//! whole clusters, and an inode. e2fsck counts again.
 
 use crate::owners::{check, new};
 use crate::support::{Image, pattern};
@@ -363,7 +363,8 @@ fn cost(values: &Values, files: u64) -> (u64, u64) {
     (space.sum(), files + values.len() as u64)
 }
 
-/// Changes attributes of files of its own at a limit, and gives files up; returns the values that it was told there are.
+/// Changes attributes of files of its own at a limit, and gives files up; returns the values that
+/// it was told there are.
 fn work(fs: &Fs, root: &Held, seed: u64, thread: u64) -> (Values, u64) {
     let mut rng = Rng::new(seed);
     let caller = Caller::new(USER, USER);

@@ -1,5 +1,5 @@
-//! Crashes and failing devices during changes of a file's data: recovery finds one of the states that were, and none older
-//! than what was made durable.
+//! Crashes and failing devices during changes of a file's data: recovery finds one of the states
+//! that were, and none older than what was made durable.
 
 use crate::support::{Image, pattern};
 use extant_core::data::{self, WriteOptions};
@@ -24,8 +24,8 @@ fn read_all(fs: &Fs, held: &Held) -> Vec<u8> {
     bytes
 }
 
-/// One change of the file, which reaches the device whole or not at all: no overwriting. But a truncation
-/// may clear the rest of a block early, as data is delayed: returns what.
+/// One change of the file, which reaches the device whole or not at all: no overwriting. But a
+/// truncation may clear the rest of a block early, as data is delayed: returns what.
 fn change(
     fs: &Fs,
     held: &Held,

@@ -1,5 +1,5 @@
-//! Files whose clusters are more than a block, when the device fails: what was let in keeps its place, and what was not
-//! gives it back.
+//! Files whose clusters are more than a block, when the device fails: what was let in keeps its
+//! place, and what was not gives it back.
 
 use crate::memory::{create, free, image, options, read, write};
 use crate::support::{Image, pattern};

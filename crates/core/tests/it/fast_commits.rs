@@ -23,8 +23,8 @@ struct Changes<'r> {
     root: &'r Path,
     rng: &'r mut Rng,
     made: u64,
-    /// Also what Linux does not replay rightly: it loses a new directory that has the number of one removed in the same
-    /// transaction, and names of files whose creation it does not record.
+    /// Also what Linux does not replay rightly: it loses a new directory that has the number of one
+    /// removed in the same transaction, and names of files whose creation it does not record.
     beyond_linux: bool,
 }
 
@@ -165,8 +165,8 @@ fn writable() -> MountOptions {
     MountOptions::read_write().background(false)
 }
 
-/// What users see of a tree but for what Linux gets wrong: of a directory that came in a fast commit it counts
-/// neither names nor blocks.
+/// What users see of a tree but for what Linux gets wrong: of a directory that came in a fast
+/// commit it counts neither names nor blocks.
 fn seen(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
     for entry in tree.entries.values_mut() {
@@ -276,8 +276,8 @@ fn a_crash_while_fast_commits_are_replayed_leaves_them_to_be_replayed_or_done() 
     assert!(images > 20, "only {images} images");
 }
 
-/// Has `check` look at the tree after Linux made `changes`, until it has committed them fast: now and then it chooses to
-/// commit as a whole.
+/// Has `check` look at the tree after Linux made `changes`, until it has committed them fast: now
+/// and then it chooses to commit as a whole.
 fn after_fast_commit(options: &[&str], changes: impl Fn(&Path), check: impl Fn(&Tree)) {
     for _ in 0..40 {
         let (tree, is_fast) = after_commit(options, &changes);
@@ -289,8 +289,8 @@ fn after_fast_commit(options: &[&str], changes: impl Fn(&Path), check: impl Fn(&
     panic!("Linux never committed fast");
 }
 
-/// The tree of an image on which Linux made `changes` and stopped, opened for writing and checked; whether fast commits
-/// were replayed.
+/// The tree of an image on which Linux made `changes` and stopped, opened for writing and checked;
+/// whether fast commits were replayed.
 fn after_commit(options: &[&str], changes: impl Fn(&Path)) -> (Tree, bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

@@ -1,4 +1,5 @@
-//! Files whose map leads to the file system's own blocks: read where nothing is written, refused where it could be.
+//! Files whose map leads to the file system's own blocks: read where nothing is written, refused
+//! where it could be.
 
 use crate::support::{Image, pattern};
 use extant_blockdev::FileDevice;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 
 const BLOCK: usize = 1024;
 
-/// An image with a file of several blocks, all in one piece, of which debugfs finds the first in this word of the map.
+/// An image with a file of several blocks, all in one piece, of which debugfs finds the first in
+/// this word of the map.
 fn images() -> [(Image, &'static str, &'static str); 2] {
     let make = |options: &[&str]| {
         Image::make(16, options, |tree| {
@@ -101,7 +103,8 @@ fn a_file_over_structures_is_read_where_nothing_is_written_and_refused_where_it_
             for (change, result) in changes(&fs, &held) {
                 assert!(result.is_err(), "{how}: {what}: {change}");
             }
-            // What reaches no block of it may be done; and they may leave the file, and yet are not free.
+            // What reaches no block of it may be done; and they may leave the file, and yet are not
+            // free.
             let _ = data::truncate(&fs, &held, 100);
             let _ = data::zero_range(&fs, &held, 10, 90, false, WriteOptions::default());
             let _ = ops::fsync(&fs, &held);

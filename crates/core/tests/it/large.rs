@@ -68,7 +68,8 @@ fn worker() {
     }
     ops::syncfs(&fs).unwrap();
     let counted = fs.statfs().unwrap().free;
-    // Blocks of 4 KiB: what was reserved, what was written, and no more than a few for the map and the directory.
+    // Blocks of 4 KiB: what was reserved, what was written, and no more than a few for the map and
+    // the directory.
     let used = free - counted;
     let known = (3 << 30 >> 12) + 2 * FILES + places.len() as u64;
     assert!(used >= known && used < known + 64, "{used}");

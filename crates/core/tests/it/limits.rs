@@ -1,4 +1,5 @@
-//! Owners held to limits: beside what files add up to, by many threads at once, and over times of grace.
+//! Owners held to limits: beside what files add up to, by many threads at once, and over times of
+//! grace.
 
 use crate::support::{Image, pattern};
 use extant_blockdev::FileDevice;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Who works in these tests; his groups are 1000 and 1001.
+/// The user of these tests, whose groups are 1000 and 1001.
 const USER: u32 = 1000;
 
 fn limits(space: (u64, u64), inodes: (u64, u64)) -> QuotaChange {
@@ -95,7 +96,8 @@ fn random_step(rng: &mut Rng, n: u64) -> Step {
     }
 }
 
-/// Does it as a user, here. What it says: the size a file has afterwards, or the number of the error.
+/// Does it as a user, here. What it says: the size a file has afterwards, or the number of the
+/// error.
 fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
     let caller = Caller::new(USER, USER).groups(vec![USER + 1]);
     let by = fs.acting_for(&caller);
@@ -167,7 +169,8 @@ fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
 
 const EDQUOT: i32 = 122;
 
-/// What the owners use, added up over the files: of the user, of two groups, and of projects 0 and 1.
+/// What the owners use, added up over the files: of the user, of two groups, and of projects 0
+/// and 1.
 fn added_up(fs: &Fs, dir: &Held, most: u64, base: [[u64; 2]; 5]) -> [[u64; 2]; 5] {
     let mut sums = base;
     let mut add = |held: &Held| {

@@ -347,8 +347,9 @@ fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
                 let fs = &fs;
                 scope.spawn(move || {
                     let held = create(fs, &format!("{worker}"));
-                    // What a byte is depends on its place alone: a write may be short, and one after it long again,
-                    // when another writer has given back what it asked for too much.
+                    // What a byte is depends on its place alone: a write may be short, and one
+                    // after it long again, when another writer has given back what it asked for too
+                    // much.
                     let bytes = pattern(worker, 3000).repeat(2);
                     let from = |at: u64| &bytes[(at % 3000) as usize..][..3000];
                     let mut done = 0_u64;
@@ -386,8 +387,8 @@ fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
     }
 }
 
-/// Threads write, read, sync and cut parts of files of their own and of one they share, in memory that is too
-/// small, with the flusher at work.
+/// Threads write, read, sync and cut parts of files of their own and of one they share, in memory
+/// that is too small, with the flusher at work.
 #[test]
 fn writeback_eviction_and_truncation_leave_what_was_written() {
     let seed = seed_from_env("memory threads");
@@ -477,8 +478,8 @@ fn small_files_are_written_back_together() {
         fs.write_back().unwrap();
         let writes = device.counts().writes;
         let handles = fs.journal_stats().handles - handles;
-        // Few: a run of small files goes in one write. How few depends on how often this thread is moved to another
-        // processor, which has a run of its own to give from.
+        // Few: a run of small files goes in one write. How few depends on how often this thread is
+        // moved to another processor, which has a run of its own to give from.
         assert!(writes <= 200, "{mode:?}: {writes} writes");
         assert!(handles <= 50, "{mode:?}: {handles} handles");
         assert_eq!(fs.data_stats().dirty_bytes, 0);

@@ -253,8 +253,8 @@ fn errors_and_a_lost_journal_replay_are_told() {
 
 #[test]
 fn a_journal_in_endless_pieces_is_refused() {
-    // A journal of 2^21 blocks on a file system that claims about as many: its map of pointers names one block of
-    // pointers wherever one is needed, and that names two blocks in turns.
+    // A journal of 2^21 blocks on a file system that claims about as many: its map of pointers
+    // names one block of pointers wherever one is needed, and that names two blocks in turns.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     let options = [

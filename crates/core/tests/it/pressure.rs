@@ -166,7 +166,8 @@ fn space_that_is_promised_for_the_worst_case_can_be_reserved() {
     drop(first);
     let second = create(&fs, "second");
     scatter(&second);
-    // As many blocks and nodes as the first one took, a few for the map of what is reserved, and eight that are held back.
+    // As many blocks and nodes as the first one took, a few for the map of what is reserved, and
+    // eight that are held back.
     let all = mapped - 600 - 16 - 8;
     assert!(free(&fs) < all, "{} of {all} are free", free(&fs));
     let reserved = create(&fs, "reserved");

@@ -1,4 +1,5 @@
-//! Quota files: those that e2fsprogs wrote, and those that it is given. Few kernels are built with what mounts them for writing.
+//! Quota files: those that e2fsprogs wrote, and those that it is given. Few kernels are built with
+//! what mounts them for writing.
 
 use crate::support::{Image, pattern};
 use extant_blockdev::MemoryDevice;
@@ -54,7 +55,8 @@ fn recount(image: &Image) {
     assert_clean(&image.path());
 }
 
-/// What debugfs lists: of each id the space, its soft and hard limit in KiB, and the same of inodes.
+/// What debugfs lists: of each id the space, its soft and hard limit in KiB, and the same of
+/// inodes.
 pub(crate) fn listed_by_debugfs(image: &Image, kind: QuotaKind) -> BTreeMap<u32, [u64; 6]> {
     let text = debugfs(&image.path(), &format!("list_quota {}", kind.name()));
     let rows = text.lines().skip(1).map(|line| {
@@ -197,7 +199,8 @@ fn who_asks_is_told_of_himself_only() {
     assert_eq!(week.space.as_secs(), 7 * 24 * 3600);
 }
 
-/// The quota file of an image with blocks of 1 KiB, read and written where debugfs says that it lies.
+/// The quota file of an image with blocks of 1 KiB, read and written where debugfs says that it
+/// lies.
 struct Raw {
     file: File,
     blocks: Vec<u64>,
@@ -253,7 +256,8 @@ fn what_is_edited_e2fsprogs_reads_and_goes_on_with() {
         let mut info = QuotaInfo::parse(&header, kind, raw.len()).unwrap();
         let before = listed_by_debugfs(&image, kind);
         let used: Vec<u32> = before.keys().copied().collect();
-        // What e2fsck counted goes and comes back, with limits; others come and go, as long as there are blocks.
+        // What e2fsck counted goes and comes back, with limits; others come and go, as long as
+        // there are blocks.
         let mut entries = BTreeMap::new();
         for id in &used {
             entries.insert(*id, find(&mut raw, &info, *id).unwrap().unwrap());

@@ -92,7 +92,8 @@ fn all_that_can_be_had_again_goes_when_memory_is_short() {
         .collect();
     let open_file = create(&fs, "open");
     write(&fs, &open_file, 0, &bytes);
-    // Of the journal's transactions the records are needed until they are durable, and their images until they are in place.
+    // Of the journal's transactions the records are needed until they are durable, and their images
+    // until they are in place.
     ops::syncfs(&fs).unwrap();
     let before = fs.cache().stats();
     fs.shed(Shed::All);

@@ -16,7 +16,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// An image of `mib` MiB made by `mke2fs` with `options`, filled from the tree that `plant` makes.
+    /// An image of `mib` MiB made by `mke2fs` with `options`, filled from the tree that `plant`
+    /// makes.
     pub(crate) fn make(mib: u64, options: &[&str], plant: impl FnOnce(&Path)) -> Self {
         let dir = TempDir::new().unwrap();
         let tree = dir.path().join("tree");

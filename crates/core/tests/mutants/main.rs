@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Random runs on each file system.
 const RUNS: usize = 12;
-/// The same to find a mistake, of which most show in the first run or two.
+/// Runs to find a mistake, of which most show in the first run or two.
 const RUNS_FOR_MISTAKE: usize = 48;
 /// Operations of a run.
 const LEN: usize = 40;
@@ -86,8 +86,9 @@ struct Plan {
     scripts: Vec<Script>,
 }
 
-/// Runs on a plain file system without much room, so that blocks are used again soon, on a default one, and
-/// on one where blocks of directories become those of files; and on one that counts what owners use.
+/// Runs on a plain file system without much room, so that blocks are used again soon, on a default
+/// one, and on one where blocks of directories become those of files; and on one that counts what
+/// owners use.
 fn plans(seed: u64) -> Vec<Plan> {
     let mut rng = Rng::new(seed);
     let small = Shape {
@@ -150,7 +151,8 @@ fn plans(seed: u64) -> Vec<Plan> {
         plan(small, 900 << 10, true, DataMode::Delayed),
         plan(DEFAULT, 100, true, DataMode::Delayed),
         plan(full, 900 << 10, false, DataMode::Delayed),
-        // Where data is delayed, the model lets a truncation clear the rest of a block early, as Linux does.
+        // Where data is delayed, the model lets a truncation clear the rest of a block early, as
+        // Linux does.
         plan(small, 900 << 10, true, DataMode::Through),
     ];
     let engine = Extant {
@@ -188,8 +190,8 @@ fn plans(seed: u64) -> Vec<Plan> {
     all
 }
 
-/// What random runs do rarely: attributes that two files share and one gives up, names exchanged between two
-/// directories, a whiteout.
+/// What random runs do rarely: attributes that two files share and one gives up, names exchanged
+/// between two directories, a whiteout.
 fn rare(rng: &mut Rng) -> Script {
     let own = |path: &str| path.to_owned();
     let set = |path| Op::SetXattr {
@@ -228,8 +230,8 @@ fn rare(rng: &mut Rng) -> Script {
 }
 
 /// Makes and removes a directory, then fills the file system: what was metadata becomes data, while
-/// its old images still lie in the log. Then overwrites, cuts inside a block, grows again, and overwrites what
-/// needs no transaction.
+/// its old images still lie in the log. Then overwrites, cuts inside a block, grows again, and
+/// overwrites what needs no transaction.
 fn reuse(rng: &mut Rng) -> Script {
     let path = || "b".to_owned();
     let made = if rng.one_in(2) {

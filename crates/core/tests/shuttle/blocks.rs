@@ -27,7 +27,8 @@ fn blocks_free(world: &World) -> u64 {
     world.fs.statfs().unwrap().free
 }
 
-/// There is one group: whoever finds it in use passes by all criteria but the last, and there waits for it.
+/// There is one group: whoever finds it in use passes by all criteria but the last, and there waits
+/// for it.
 #[test]
 fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
     let image = image();
@@ -47,8 +48,8 @@ fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
     });
 }
 
-/// There are many small groups: who finds the group where his file should begin in use goes to another one, in some
-/// schedules.
+/// There are many small groups: who finds the group where his file should begin in use goes to
+/// another one, in some schedules.
 #[test]
 fn whoever_meets_another_in_a_group_goes_elsewhere() {
     static TOGETHER: AtomicUsize = AtomicUsize::new(0);
@@ -56,7 +57,8 @@ fn whoever_meets_another_in_a_group_goes_elsewhere() {
     let image = image_with(4 << 20, &["-g", "256"]);
     explore("whoever_meets_another_goes_elsewhere", move || {
         let world = World::new(&image);
-        // The first and the last begin in the same group, by their numbers: there are at most four places of goals.
+        // The first and the last begin in the same group, by their numbers: there are at most four
+        // places of goals.
         let names: Vec<String> = (0..13).map(|i| format!("{i:02}")).collect();
         let made = names
             .iter()
@@ -89,7 +91,8 @@ fn whoever_meets_another_in_a_group_goes_elsewhere() {
     assert!(!seen.contains(&0), "{seen:?}");
 }
 
-/// The one uses what is kept ready for its file while the other, who finds no space, has that given back.
+/// The one uses what is kept ready for its file while the other, who finds no space, has that given
+/// back.
 #[test]
 fn what_is_kept_ready_is_used_by_one_of_those_who_want_it() {
     let image = image();
@@ -113,7 +116,8 @@ fn what_is_kept_ready_is_used_by_one_of_those_who_want_it() {
     });
 }
 
-/// The one frees blocks and the other needs them: they come with a commit, which a third one makes too.
+/// The one frees blocks and the other needs them: they come with a commit, which a third one makes
+/// too.
 #[test]
 fn freed_blocks_come_back_with_the_commit_and_once() {
     let image = image();
@@ -139,8 +143,8 @@ fn freed_blocks_come_back_with_the_commit_and_once() {
     });
 }
 
-/// More groups than may stay in memory: while one thread has some loaded, and others leave for them, others want
-/// blocks in these, give some back, or commit.
+/// More groups than may stay in memory: while one thread has some loaded, and others leave for
+/// them, others want blocks in these, give some back, or commit.
 #[test]
 fn groups_leave_memory_and_come_back_with_what_they_had() {
     /// Room for the bitmaps of as few groups as there may be.

@@ -1,4 +1,5 @@
-//! A device that is memory: writes over data share the lock of the file where the device keeps copies whole.
+//! A device that is memory: writes over data share the lock of the file where the device keeps
+//! copies whole.
 
 use super::{
     World, content, create, explore, explore_and_find, image, image_with, names, open_and_close,
@@ -30,7 +31,7 @@ fn open(device: &Arc<MemoryDevice>) -> Arc<Fs> {
     Fs::open(device.clone(), options).unwrap()
 }
 
-/// The same on a device that claims more than it keeps.
+/// Opens it on a device that claims more than it keeps.
 fn open_torn(device: &Arc<MemoryDevice>) -> Arc<Fs> {
     let options = MountOptions::read_write().background(false).dax(true);
     Fs::open(Arc::new(Torn(device.clone())), options).unwrap()
@@ -87,7 +88,8 @@ impl DirectMemory for Torn {
     }
 }
 
-/// A file of ones; where a write of it lies inside one part of the device, and where one lies in two.
+/// A file of ones; where a write of it lies inside one part of the device, and where one lies in
+/// two.
 fn file_of_ones(fs: &Fs, file: &Held, len: usize) -> (u64, u64) {
     write(fs, file, 0, &vec![1; len]);
     let pieces = ops::allocated_live(fs, file).unwrap();
@@ -129,8 +131,8 @@ fn read_whole(fs: &Fs, file: &Held, offset: u64, is_direct: bool) -> Option<u8> 
     }
 }
 
-/// Two write over the same data, as users of memory and as users past it, inside one part of the device and in two
-/// parts, while one reads.
+/// Two write over the same data, as users of memory and as users past it, inside one part of the
+/// device and in two parts, while one reads.
 fn overwrites(world: World) {
     let file = create(&world.fs, &world.root(), "a").unwrap();
     let places = file_of_ones(&world.fs, &file, FILE);
@@ -206,7 +208,8 @@ fn sharing_the_lock_across_parts_of_the_device_is_found() {
     });
 }
 
-/// The last of the writes, which go from 2 on: often, so that one of them is interrupted where it matters.
+/// The last of the writes, which go from 2 on: often, so that one of them is interrupted where it
+/// matters.
 const LAST: u8 = 40;
 
 /// Reads what is written again and again. It never goes back.
@@ -220,8 +223,8 @@ fn read_on(fs: &Fs, _: &Held, file: &Held, at: u64) {
     }
 }
 
-/// One writes over a file that takes most of what room there is, one takes the file's blocks away and gives them to another,
-/// and one reads, unless the device's copies are not whole.
+/// One writes over a file that takes most of what room there is, one takes the file's blocks away
+/// and gives them to another, and one reads, unless the device's copies are not whole.
 fn overwrite_against_truncate(world: World, is_whole: bool) {
     const ROOM: usize = 240 << 10;
     const OTHERS: usize = 200 << 10;

@@ -41,8 +41,8 @@ fn all(world: &World, file: &Held, work: [fn(&Fs, &Held); 3]) {
     }
 }
 
-/// One writes past memory and reads it both ways, one through memory, and one cuts the end off; the file is bypassed
-/// when they begin, or is not.
+/// One writes past memory and reads it both ways, one through memory, and one cuts the end off; the
+/// file is bypassed when they begin, or is not.
 #[test]
 fn what_is_written_past_memory_and_through_it_is_there_for_both_while_one_cuts() {
     let image = image();
@@ -91,8 +91,8 @@ fn what_is_written_past_memory_and_through_it_is_there_for_both_while_one_cuts()
     }
 }
 
-/// Reserved blocks are written past memory by two, which convert them together or one by one, while a third one brings
-/// some into memory.
+/// Reserved blocks are written past memory by two, which convert them together or one by one, while
+/// a third one brings some into memory.
 #[test]
 fn reserved_blocks_are_converted_by_whoever_comes_first() {
     let image = image();

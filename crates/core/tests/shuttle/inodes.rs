@@ -1,5 +1,5 @@
-//! Inodes that are looked up, loaded, changed, deleted and forgotten at the same time, with room for next
-//! to none.
+//! Inodes that are looked up, loaded, changed, deleted and forgotten at the same time, with room
+//! for next to none.
 
 use super::{World, create, explore, image, open_with_memory, was_there};
 use extant_core::inode::{Bulkstat, BulkstatWay};
@@ -107,8 +107,8 @@ fn a_number_that_is_used_again_is_never_the_old_inode() {
     );
 }
 
-/// Threads look up what others forget to make room: each finds the inode of that number, as it is, and one object
-/// stands for it as long as somebody holds it.
+/// Threads look up what others forget to make room: each finds the inode of that number, as it is,
+/// and one object stands for it as long as somebody holds it.
 #[test]
 fn what_is_looked_up_while_it_is_forgotten_is_found_or_loaded_again() {
     let image = image();

@@ -1,8 +1,9 @@
-//! The engine under sampled schedules: a whole file system on a device in memory, changed by a few threads.
+//! The engine under sampled schedules: a whole file system on a device in memory, changed by a few
+//! threads.
 //!
-//! Every scenario ends with the same questions. Is everything there that was made durable when the image
-//! is recovered as a crash would leave it now? Does the image, closed, hold what the operations say,
-//! and does e2fsck (asked once in a while) agree?
+//! Every scenario ends with the same questions. Is everything there that was made durable when the
+//! image is recovered as a crash would leave it now? Does the image, closed, hold what the
+//! operations say, and does e2fsck (asked once in a while) agree?
 
 mod blocks;
 mod dax;
@@ -33,8 +34,8 @@ use std::sync::{Arc, PoisonError};
 /// One in this many images is shown to e2fsck.
 const CHECKED: u64 = 200;
 
-/// One test at a time: what one leaves to be freed later, any thread may free, and the checker's atomics are for one
-/// thread of the system.
+/// One test at a time: what one leaves to be freed later, any thread may free, and the checker's
+/// atomics are for one thread of the system.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Explores `scenario`.
@@ -43,8 +44,8 @@ fn explore(name: &str, scenario: impl Fn() + Send + Sync + Clone + 'static) {
     extant_sync::model::explore(name, scenario);
 }
 
-/// Requires that `scenario` fails with a sentence that contains `what`, with a mistake of the engine if one is given: the
-/// check of a scenario.
+/// Requires that `scenario` fails with a sentence that contains `what`, with a mistake of the
+/// engine if one is given: the check of a scenario.
 fn explore_and_find(
     name: &str,
     mistake: Option<Mutant>,
@@ -73,7 +74,7 @@ fn image() -> Arc<[u8]> {
     image_with(3 << 20, &[])
 }
 
-/// The same of another size, made with more options.
+/// An image of another size, made with more options.
 fn image_with(bytes: u64, options: &[&str]) -> Arc<[u8]> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -157,7 +158,7 @@ fn names(fs: &Arc<Fs>) -> BTreeMap<String, Ino> {
     names_in(fs, Ino::ROOT)
 }
 
-/// The same in any directory.
+/// The names in any directory.
 fn names_in(fs: &Arc<Fs>, dir: Ino) -> BTreeMap<String, Ino> {
     let mut names = BTreeMap::new();
     let dir = fs.inode(dir).unwrap();

@@ -155,8 +155,8 @@ fn moves_in_both_directions_do_not_wait_for_each_other_in_a_circle() {
     });
 }
 
-/// Of two directories one goes below the other while somebody is about to lock them as neighbours, and then a file
-/// goes from the upper to the lower one.
+/// Of two directories one goes below the other while somebody is about to lock them as neighbours,
+/// and then a file goes from the upper to the lower one.
 #[test]
 fn who_takes_two_for_neighbours_does_not_keep_out_who_knows_them_better() {
     let image = image();
@@ -177,7 +177,8 @@ fn who_takes_two_for_neighbours_does_not_keep_out_who_knows_them_better() {
                 },
             )
         };
-        // If they have changed places, the name is that of the other one, which cannot go below itself.
+        // If they have changed places, the name is that of the other one, which cannot go below
+        // itself.
         if ops::rename(&world.fs, &root, b"low", &high, b"below").is_ok() {
             ops::rename(&world.fs, &high, b"file", &low, b"file").unwrap();
         }

@@ -1,5 +1,5 @@
-//! Orphans: noted and taken back by several threads, on the list and in the orphan file, while inodes leave memory,
-//! transactions commit and the power may fail.
+//! Orphans: noted and taken back by several threads, on the list and in the orphan file, while
+//! inodes leave memory, transactions commit and the power may fail.
 
 use super::{World, bytes, create, explore, image_with, open, open_with_memory, was_there};
 use extant_blockdev::MemoryDevice;
@@ -45,8 +45,8 @@ fn noted(fs: &Fs) -> [u64; 2] {
     ]
 }
 
-/// What a crash would leave now is recovered: every note can be right, and of the inodes that `all` counts, those with
-/// names apart, none is lost.
+/// What a crash would leave now is recovered: every note can be right, and of the inodes that `all`
+/// counts, those with names apart, none is lost.
 fn survives_a_crash_now(device: &MemoryDevice, all: u64) {
     static IMAGES: AtomicU64 = AtomicU64::new(0);
     let copy = Arc::new(MemoryDevice::from_image(&bytes(device)));
@@ -82,8 +82,8 @@ fn committing(world: &World, all: u64) -> thread::JoinHandle<()> {
     })
 }
 
-/// What becomes orphan is deleted by one thread while another one unlinks, others walk over all inodes with room for
-/// none, and others commit.
+/// What becomes orphan is deleted by one thread while another one unlinks, others walk over all
+/// inodes with room for none, and others commit.
 fn come_and_go_while_inodes_leave_memory(name: &str, image: Arc<[u8]>) {
     explore(name, move || {
         let world = World::with(&image, |device| open_with_memory(device, SHORT));
@@ -140,8 +140,8 @@ fn orphans_in_the_file_come_and_go_while_inodes_leave_memory() {
     come_and_go_while_inodes_leave_memory("orphans_in_the_file_come_and_go", image_with_file());
 }
 
-/// Those that stand next to each other on the list are taken off by different threads, while others come to stand
-/// before them.
+/// Those that stand next to each other on the list are taken off by different threads, while others
+/// come to stand before them.
 #[test]
 fn neighbours_on_the_list_leave_it_together() {
     let image = image();
@@ -183,8 +183,8 @@ fn neighbours_on_the_list_leave_it_together() {
     });
 }
 
-/// Who finds no slot in the orphan file is noted on the list; both places are recovered, and looked at by whoever takes
-/// a note back.
+/// Who finds no slot in the orphan file is noted on the list; both places are recovered, and looked
+/// at by whoever takes a note back.
 #[test]
 fn what_finds_the_file_full_goes_to_the_list_and_both_are_recovered() {
     static LISTED: AtomicU64 = AtomicU64::new(0);
@@ -232,8 +232,8 @@ fn what_finds_the_file_full_goes_to_the_list_and_both_are_recovered() {
     assert!(!seen.contains(&0), "{seen:?}");
 }
 
-/// The record of the inode before cannot be read: who is to leave the list stays on it, and is deleted by whoever opens
-/// the file system next. All others go.
+/// The record of the inode before cannot be read: who is to leave the list stays on it, and is
+/// deleted by whoever opens the file system next. All others go.
 #[test]
 fn who_cannot_be_taken_off_the_list_is_still_on_it() {
     /// Records in a block of the inode table.
@@ -255,7 +255,8 @@ fn who_cannot_be_taken_off_the_list_is_still_on_it() {
         for at in 0..fs.cache().blocks() {
             fs.cache().discard(Pblk::new(at));
         }
-        // One whose own record is at hand, and that of the one that names it is not; and the latter.
+        // One whose own record is at hand, and that of the one that names it is not; and the
+        // latter.
         let mut both = held.windows(2);
         let at = both.position(|both| block(&both[0]) != block(&both[1]));
         let at = at.expect("they lie in four blocks at least");

@@ -1,6 +1,8 @@
-//! Blocks of names that are split, and an index that grows, while others look, list, add and remove in the directory.
+//! Blocks of names that are split, and an index that grows, while others look, list, add and remove
+//! in the directory.
 //!
-//! Names are so long that three fill a block, and blocks are full from the start: each new name splits one.
+//! Names are so long that three fill a block, and blocks are full from the start: each new name
+//! splits one.
 
 use super::{World, check_sometimes, create, explore, names_in, open_and_close};
 use extant_core::inode::Held;
@@ -43,8 +45,8 @@ fn image(blocks: usize) -> Arc<[u8]> {
     std::fs::read(&path).unwrap().into()
 }
 
-/// Two threads that each make new names, one that looks names up, and one that removes a name, lists, and makes what
-/// it saw durable.
+/// Two threads that each make new names, one that looks names up, and one that removes a name,
+/// lists, and makes what it saw durable.
 fn scenario(image: &[u8], blocks: usize, each: usize) {
     let world = World::new(image);
     let dir = ops::lookup_held(&world.fs, &world.root(), b"dir").unwrap();

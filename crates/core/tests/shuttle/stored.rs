@@ -1,8 +1,8 @@
-//! Data that is on its way to the device: neither dirty any more nor there. Whoever asks whether a file is stored
-//! waits for it, or takes it for dirty.
+//! Data that is on its way to the device: neither dirty any more nor there. Whoever asks whether a
+//! file is stored waits for it, or takes it for dirty.
 //!
-//! The files have nothing else that would tell: their size is in the record, the time of the last write was set by hand, and
-//! the record is durable.
+//! The files have nothing else that would tell: their size is in the record, the time of the last
+//! write was set by hand, and the record is durable.
 
 use super::{World, bytes, content, create, explore, image, names, open_and_close};
 use extant_blockdev::MemoryDevice;
@@ -26,7 +26,8 @@ impl World {
         Self { device, fs }
     }
 
-    /// A file of one long hole, durable, with `data` in memory at `offset`, which nothing but memory tells.
+    /// A file of one long hole, durable, with `data` in memory at `offset`, which nothing but
+    /// memory tells.
     fn written_in_a_hole(&self, offset: u64, data: &[u8]) -> Held {
         let file = create(&self.fs, &self.root(), "a").unwrap();
         ops::truncate(&self.fs, &file, SIZE).unwrap();
@@ -147,7 +148,8 @@ fn what_is_on_its_way_is_data_to_who_looks_for_it() {
     });
 }
 
-/// Making a file longer clears what lies past its end on the device, where another thread may be putting data just then.
+/// Making a file longer clears what lies past its end on the device, where another thread may be
+/// putting data just then.
 #[test]
 fn what_another_writes_back_stays_when_the_file_is_made_longer() {
     let image = image();
@@ -173,7 +175,8 @@ fn what_another_writes_back_stays_when_the_file_is_made_longer() {
     });
 }
 
-/// Nobody holds the file, there is no room for its inode, and its record is durable: it stays for the sake of its data.
+/// Nobody holds the file, there is no room for its inode, and its record is durable: it stays for
+/// the sake of its data.
 #[test]
 fn an_inode_stays_while_its_data_is_being_stored() {
     let image = image();

@@ -5,8 +5,8 @@ use extant_core::ops;
 use extant_sync::thread;
 use std::sync::Arc;
 
-/// Threads make and write files while another one commits; every file is in one transaction with its name
-/// and its content.
+/// Threads make and write files while another one commits; every file is in one transaction with
+/// its name and its content.
 #[test]
 fn commits_take_all_of_a_change_or_nothing() {
     let image = image();

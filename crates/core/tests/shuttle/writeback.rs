@@ -10,7 +10,7 @@ use extant_sync::thread;
 use std::sync::Arc;
 
 impl World {
-    /// The same with as little memory for file data as there can be.
+    /// Opens an image with as little memory for file data as there can be.
     fn with_little_memory(image: &[u8]) -> Self {
         let device = Arc::new(MemoryDevice::from_image(image));
         let options = MountOptions::read_write()
@@ -38,8 +38,8 @@ fn read(fs: &Fs, file: &Held, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// One writes back while another cuts the file in the middle of a block and makes it longer again. A reader sees a
-/// state that was, and what was cut is zeros, in memory and on the device.
+/// One writes back while another cuts the file in the middle of a block and makes it longer again.
+/// A reader sees a state that was, and what was cut is zeros, in memory and on the device.
 #[test]
 fn what_is_cut_while_it_is_written_back_stays_cut() {
     let image = image();
@@ -127,8 +127,8 @@ fn image_with_files() -> Arc<[u8]> {
     super::bytes(&world.device).into()
 }
 
-/// Who reads a large file pushes out of memory what may go, and finds what is on its way to the device there all the same:
-/// what was written over, and what has no place yet.
+/// Who reads a large file pushes out of memory what may go, and finds what is on its way to the
+/// device there all the same: what was written over, and what has no place yet.
 #[test]
 fn what_is_on_its_way_is_not_pushed_out_of_memory() {
     let image = std::sync::OnceLock::new();
@@ -158,7 +158,8 @@ fn what_is_on_its_way_is_not_pushed_out_of_memory() {
     });
 }
 
-/// Memory is short: parts of a file go, records and all, while others want to write to them or read them.
+/// Memory is short: parts of a file go, records and all, while others want to write to them or read
+/// them.
 #[test]
 fn a_part_that_goes_while_it_is_wanted_comes_again() {
     /// Where another part of the file begins.
@@ -198,7 +199,8 @@ fn a_part_that_goes_while_it_is_wanted_comes_again() {
     });
 }
 
-/// Two write small files back, together, while one of the files is removed and another one is written to.
+/// Two write small files back, together, while one of the files is removed and another one is
+/// written to.
 #[test]
 fn small_files_are_written_back_together_or_by_themselves() {
     let image = image();
@@ -234,7 +236,8 @@ fn small_files_are_written_back_together_or_by_themselves() {
     });
 }
 
-/// One gathers small files to write them back while another makes one of them longer, shorter and longer again.
+/// One gathers small files to write them back while another makes one of them longer, shorter and
+/// longer again.
 #[test]
 fn what_is_gathered_is_of_one_moment_for_each_file() {
     let image = image();
@@ -272,7 +275,8 @@ fn what_is_gathered_is_of_one_moment_for_each_file() {
     });
 }
 
-/// What was written is data to who looks for it, at each moment of its way to the device; what lies between is a hole.
+/// What was written is data to who looks for it, at each moment of its way to the device; what lies
+/// between is a hole.
 #[test]
 fn data_and_holes_are_told_apart_while_the_file_is_written_back() {
     const FAR: u64 = 200 << 10;

@@ -1,8 +1,9 @@
 //! Giving a file what it had besides content.
 //!
-//! The order matters. The owner comes first, as a change of it clears set-ID bits and capabilities. Extended attributes
-//! come before the mode, which may forbid its own maker to set them. The mode comes after the access control list,
-//! whose mask it shows. The times come last. Whatever cannot be set is noted, and the rest is set all the same.
+//! The order matters. The owner comes first, as a change of it clears set-ID bits and capabilities.
+//! Extended attributes come before the mode, which may forbid its own maker to set them. The mode
+//! comes after the access control list, whose mask it shows. The times come last. Whatever cannot
+//! be set is noted, and the rest is set all the same.
 
 use super::create::Maker;
 use super::missing::{Attribute, Missing};
@@ -69,8 +70,9 @@ impl Host<'_> {
 }
 
 impl Maker<'_> {
-    /// Gives a file owner, extended attributes, mode and times, as far as they are kept, and notes what it could not be
-    /// given. A `new` file gets the mode that the system would have given it, if its own is not kept.
+    /// Gives a file owner, extended attributes, mode and times, as far as they are kept, and notes
+    /// what it could not be given. A `new` file gets the mode that the system would have given it,
+    /// if its own is not kept.
     pub(super) fn attributes(
         &mut self,
         host: Host<'_>,
@@ -120,7 +122,8 @@ impl Maker<'_> {
         has_both
     }
 
-    /// Gives a file its extended attributes. Whether it has the access control list that it should have.
+    /// Gives a file its extended attributes. Whether it has the access control list that it should
+    /// have.
     fn xattrs(&mut self, host: Host<'_>, inode: &Inode, missing: &mut Vec<Missing>) -> bool {
         if has_no_xattrs(inode) {
             return true;
@@ -150,8 +153,9 @@ impl Maker<'_> {
         has_list
     }
 
-    /// The mode to set, if one is to be set. A file that did not get its owner is not given the owner's powers, and one
-    /// that did not get its access control list gives its group no more than that list did.
+    /// The mode to set, if one is to be set. A file that did not get its owner is not given the
+    /// owner's powers, and one that did not get its access control list gives its group no more
+    /// than that list did.
     fn mode(&self, inode: &Inode, new: bool, has_owner: bool, has_list: bool) -> Option<Mode> {
         let bits = inode.disk().mode.permissions();
         if self.preserve.mode {
@@ -170,8 +174,8 @@ fn has_no_xattrs(inode: &Inode) -> bool {
     inode.xattr_region().is_empty() && inode.disk().file_acl.get() == 0
 }
 
-/// What a file's group may do, in the place of the mode's bits for it: of a file with an access control list these show
-/// the most that anybody in the list may do.
+/// What a file's group may do, in the place of the mode's bits for it: of a file with an access
+/// control list these show the most that anybody in the list may do.
 fn group_bits(fs: &Fs, inode: &Inode) -> u16 {
     if has_no_xattrs(inode) {
         return 0o070;

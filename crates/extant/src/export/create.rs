@@ -140,7 +140,8 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The mode to make a file with: one that lets its maker set attributes, if there are any to set.
+    /// The mode to make a file with: one that lets its maker set attributes, if there are any to
+    /// set.
     fn first_mode(&self, inode: &Inode) -> Mode {
         if self.preserve.mode || self.preserve.xattrs {
             PRIVATE
@@ -236,9 +237,10 @@ impl Maker<'_> {
     }
 }
 
-/// Makes something new and fills it. Under its name if that is free; otherwise under another one beside it, which takes
-/// the place of what is there once it is complete. So writing never goes through what is there, which could be a link
-/// to somewhere else, and never harms it if something fails. A directory makes no way.
+/// Makes something new and fills it. Under its name if that is free; otherwise under another one
+/// beside it, which takes the place of what is there once it is complete. So writing never goes
+/// through what is there, which could be a link to somewhere else, and never harms it if something
+/// fails. A directory makes no way.
 pub(super) fn put<T>(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -250,8 +252,8 @@ pub(super) fn put<T>(
         Ok(made) => {
             let done = fill(made, name);
             if done.is_err() {
-                // Half a file is worse than none. If it cannot be removed either, the first failure still says what
-                // happened.
+                // Half a file is worse than none. If it cannot be removed either, the first failure
+                // still says what happened.
                 let _ = extant_host::unlinkat(dir, name);
             }
             done

@@ -1,9 +1,9 @@
 //! From an image into a directory.
 //!
 //! Directories are made first, by one thread and readable by their maker only; then files, by all
-//! threads, in the order their content lies on the device; then hard links; and last the directories
-//! get their attributes, children before parents, because making something in them changes their
-//! times.
+//! threads, in the order their content lies on the device; then hard links; and last the
+//! directories get their attributes, children before parents, because making something in them
+//! changes their times.
 
 use super::attributes::Host;
 use super::create::{Failure, Maker, host, put};
@@ -31,15 +31,16 @@ static QUEUE: LockClass = LockClass::new("export queue", Rank::DeviceQueue);
 ///
 /// A directory's content goes into `dest`, which is made if it is not there. Anything else becomes
 /// `dest` itself; a symbolic link at the end of `path` is copied as a link. A file in the
-/// destination is replaced by one of the same name once that is complete (never written through, so a
-/// link there leads nowhere); directories are joined.
+/// destination is replaced by one of the same name once that is complete (never written through, so
+/// a link there leads nowhere); directories are joined.
 ///
-/// One file that cannot be copied does not stop the others: see [`Report::problems`]. One whose content
-/// was copied and that lacks something else is in [`Report::incomplete`](field@super::Report::incomplete).
+/// One file that cannot be copied does not stop the others: see [`Report::problems`]. One whose
+/// content was copied and that lacks something else is in
+/// [`Report::incomplete`](field@super::Report::incomplete).
 ///
 /// # Errors
-/// When `path` does not exist, or the destination cannot be opened or made; also when owners are to be
-/// kept, `fakeroot` or `pseudo` is asked for, and this process runs without it.
+/// When `path` does not exist, or the destination cannot be opened or made; also when owners are to
+/// be kept, `fakeroot` or `pseudo` is asked for, and this process runs without it.
 pub fn to_directory(
     fs: &Filesystem,
     path: impl AsRef<Path>,
@@ -278,8 +279,8 @@ impl<'a> Export<'a> {
         });
     }
 
-    /// Gives files their further names. Where the first name was not made, or takes no more links, the next one becomes
-    /// a file of its own, which those behind it are linked to.
+    /// Gives files their further names. Where the first name was not made, or takes no more links,
+    /// the next one becomes a file of its own, which those behind it are linked to.
     fn links(&self, report: &mut Report, made: &[Made], failed: &HashSet<Place>) {
         if self.stop.load(Ordering::Relaxed) {
             return;
@@ -317,7 +318,8 @@ impl<'a> Export<'a> {
         });
     }
 
-    /// Gives the file at `target` one more name, or makes it anew under that name. Whether it is a link.
+    /// Gives the file at `target` one more name, or makes it anew under that name. Whether it is a
+    /// link.
     fn link(
         &self,
         maker: &mut Maker<'_>,

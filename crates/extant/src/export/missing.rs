@@ -23,8 +23,8 @@ pub enum Attribute {
     Group(u32),
     /// Permissions, set-ID and sticky bits.
     Mode(u16),
-    /// One extended attribute. Of a file that lost its access control list, the group is given what the list says for
-    /// it, which may be less than the mode shows.
+    /// One extended attribute. Of a file that lost its access control list, the group is given what
+    /// the list says for it, which may be less than the mode shows.
     Xattr(OsString),
     /// All extended attributes from some point on, as the image does not give them.
     Xattrs,

@@ -16,9 +16,10 @@
 //!   every step goes one checked name down from a held descriptor, never through a symbolic link,
 //!   and whatever is made is made new.
 //! - What could not be done is in the [`Report`]; nothing is left out in silence.
-//! - Content counts for more than anything else: a file whose owner, mode, attribute or time cannot be set is there,
-//!   whole, and the report says what it lacks.
-//! - An older file is replaced by a rename once the new one is complete, and stays whatever fails before.
+//! - Content counts for more than anything else: a file whose owner, mode, attribute or time cannot
+//!   be set is there, whole, and the report says what it lacks.
+//! - An older file is replaced by a rename once the new one is complete, and stays whatever fails
+//!   before.
 //! - The host is asked through the C library, so that `fakeroot` and `pseudo` are heard.
 //! - Memory grows with the number of names, not with the amount of data, and the amount of data is
 //!   bounded by the size of the file system.
@@ -50,8 +51,8 @@ pub struct Preserve {
     /// Mode bits exactly, set-id and sticky bits included. Without it permissions are those of the
     /// file minus the umask, and the special bits are dropped.
     pub mode: bool,
-    /// Owner and group. Only root can; others get [`Report::owners_not_kept`]. A file that does not get its owner and
-    /// group gets no set-ID bits.
+    /// Owner and group. Only root can; others get [`Report::owners_not_kept`]. A file that does not
+    /// get its owner and group gets no set-ID bits.
     pub owner: bool,
     /// Access and modification times, to the nanosecond.
     pub times: bool,
@@ -153,13 +154,13 @@ pub struct Report {
     pub specials: u64,
     /// Bytes of content written, holes not counted.
     pub bytes: u64,
-    /// Files whose owner was not kept because only root may give files away, and their set-ID bits neither. Not a
-    /// problem.
+    /// Files whose owner was not kept because only root may give files away, and their set-ID bits
+    /// neither. Not a problem.
     pub owners_not_kept: u64,
     /// Extended attributes not kept because only root may set their kind. Not a problem.
     pub xattrs_not_kept: u64,
-    /// Files that have their whole content but lack something else (see [`Cause::Incomplete`](crate::Cause::Incomplete)),
-    /// the first thousand.
+    /// Files that have their whole content but lack something else (see
+    /// [`Cause::Incomplete`](crate::Cause::Incomplete)), the first thousand.
     pub incomplete: Vec<Error>,
     /// How many files lack something.
     pub incomplete_count: u64,

@@ -1,7 +1,7 @@
 //! What is to be made, found by one walk and put in the order of the disk.
 //!
-//! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes. Depth has no limit:
-//! a directory is entered once, so there is an end to it.
+//! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes.
+//! Depth has no limit: a directory is entered once, so there is an end to it.
 
 use super::Report;
 use crate::read_dir::{Listing, is_sound_name, join};
@@ -61,15 +61,17 @@ pub(super) struct Link {
     pub(super) target: Place,
 }
 
-/// Everything to be made. In `dirs` a directory comes before all that are below it, and those come before what is beside
-/// it: a walk through them in this order, or against it, goes from one to the next in few steps.
+/// Everything to be made. In `dirs` a directory comes before all that are below it, and those come
+/// before what is beside it: a walk through them in this order, or against it, goes from one to the
+/// next in few steps.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Path of the root in the image, for messages.
     path: PathBuf,
     names: Vec<u8>,
     pub(super) dirs: Vec<Dir>,
-    /// Large files first, each part in the order of the device; at last what lies deep, directory by directory.
+    /// Large files first, each part in the order of the device; at last what lies deep, directory
+    /// by directory.
     pub(super) items: Vec<Item>,
     pub(super) links: Vec<Link>,
     /// Bytes of content, as the sizes say.
@@ -80,7 +82,8 @@ pub(super) struct Plan {
 const LARGE: u64 = 8 << 20;
 /// Added to the position of files that are not large.
 const NOT_LARGE: u64 = 1 << 63;
-/// Directories nested deeper than this are far from each other, whatever the order of their files on the device.
+/// Directories nested deeper than this are far from each other, whatever the order of their files
+/// on the device.
 const DEEP: u32 = 64;
 /// Added to the number of the directory, as the position of files that lie deep.
 const LIES_DEEP: u64 = NOT_LARGE | 1 << 62;
@@ -218,7 +221,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Takes the entries of directory `index` into the plan, and the directories among them into `rest`.
+    /// Takes the entries of directory `index` into the plan, and the directories among them into
+    /// `rest`.
     fn list(&mut self, plan: &mut Plan, index: u32, rest: &mut Vec<Dir>, report: &mut Report) {
         let Dir { ino, depth, .. } = *plan.dir(index);
         let Some(ino) = ino else { return };

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! A directory is reached from the root's descriptor without passing a symbolic link, by `openat2` or
-//! one name at a time, so that a link in the destination, planted by the image or by somebody else,
-//! is never walked through.
+//! A directory is reached from the root's descriptor without passing a symbolic link, by `openat2`
+//! or one name at a time, so that a link in the destination, planted by the image or by somebody
+//! else, is never walked through.
 
 use super::plan::{Plan, ROOT};
 use extant_host::{openat, openat2};
@@ -15,8 +15,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// Descriptors of directories, the most recent ones kept open. Each thread has its own.
 ///
-/// On a long way down the last directories are kept open each, so that going through a deep tree up or down opens a
-/// directory a small number of times, not once for every one above it.
+/// On a long way down the last directories are kept open each, so that going through a deep tree up
+/// or down opens a directory a small number of times, not once for every one above it.
 pub(super) struct OpenDirs<'a> {
     plan: &'a Plan,
     root: &'a OwnedFd,

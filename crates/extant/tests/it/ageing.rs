@@ -1,5 +1,5 @@
-//! File systems that grow old nearly full: files come, grow, are cut, get holes and go. After every round the image is
-//! sound and holds what it should, and in the end all space comes back.
+//! File systems that grow old nearly full: files come, grow, are cut, get holes and go. After every
+//! round the image is sound and holds what it should, and in the end all space comes back.
 
 use crate::support::Blank;
 use extant::{Filesystem, MountOptions, OpenOptions, OpenSpec};

@@ -155,7 +155,8 @@ fn what_cannot_be_reserved_is_refused_and_nothing_changes() {
 
 #[test]
 fn when_space_runs_out_what_was_reserved_stays_and_all_of_it_can_be_used() {
-    // What is reserved serves the nodes of maps, and of what root may have a few blocks do that are held back.
+    // What is reserved serves the nodes of maps, and of what root may have a few blocks do that are
+    // held back.
     let anybody = Caller::new(1005, 1005);
     for (size, caller) in [
         ("4096", None),
@@ -275,7 +276,8 @@ fn what_we_reserve_is_unwritten_to_linux_and_what_linux_reserves_to_us() {
     }
 }
 
-/// Random holes, zeros, ranges taken out and put in, beside a vector of bytes; the file has so many extents before.
+/// Random holes, zeros, ranges taken out and put in, beside a vector of bytes; the file has so many
+/// extents before.
 fn shift_at_random(options: &[&str], (block, extents): (u64, u64), seed: u64) -> (Blank, Vec<u8>) {
     let mut rng = Rng::new(seed);
     let image = Blank::with(64, options);

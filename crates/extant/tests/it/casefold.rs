@@ -1,5 +1,6 @@
-//! Directories that do not tell upper from lower case: what is made under one spelling is found under all, and `e2fsck`, which
-//! folds and hashes names by tables of its own, finds every name where it belongs.
+//! Directories that do not tell upper from lower case: what is made under one spelling is found
+//! under all, and `e2fsck`, which folds and hashes names by tables of its own, finds every name
+//! where it belongs.
 
 use crate::support::Blank;
 use extant::{FileFlags, Filesystem};
@@ -90,7 +91,8 @@ fn names_are_found_under_every_spelling_and_written_as_they_were_made() {
         asked(FileFlags::empty(), FileFlags::CASEFOLD),
         ErrorKind::DirectoryNotEmpty
     );
-    // What was known of a directory before it took the flag is not what it says then, nor the other way round.
+    // What was known of a directory before it took the flag is not what it says then, nor the other
+    // way round.
     fs.create_dir("/e").unwrap();
     assert!(!fs.exists("/e/a").unwrap());
     fs.set_flags("/e", FileFlags::CASEFOLD, FileFlags::empty())

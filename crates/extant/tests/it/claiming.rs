@@ -1,5 +1,5 @@
-//! Multiple-mount protection, as others see it: the kernel and e2fsprogs keep off an image that is open here, and what
-//! the kernel has mounted is not opened here.
+//! Multiple-mount protection, as others see it: the kernel and e2fsprogs keep off an image that is
+//! open here, and what the kernel has mounted is not opened here.
 
 use extant::Filesystem;
 use extant_testkit::loopdev::{Access, LoopDevice};
@@ -16,7 +16,8 @@ use tempfile::TempDir;
 /// The number in the block of a file system that nobody has open (`EXT4_MMP_SEQ_CLEAN`).
 const CLEAN: &str = "ff4d4d50";
 
-/// A program that finds a number that is alive watches it for at least so long: twice the shortest interval (5 s), and 1 s.
+/// A program that finds a number that is alive watches it for at least so long: twice the shortest
+/// interval (5 s), and 1 s.
 const WATCH: Duration = Duration::from_secs(11);
 /// Well below that: a free file system is not watched.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -77,8 +78,8 @@ fn an_image_belongs_to_who_opened_it_first_be_it_the_kernel_or_us() {
     // On this host we see that without any number.
     let refused = Filesystem::open_writable(&theirs);
     assert_eq!(errno_of(refused), Errno::BUSY.raw_os_error());
-    // A device of its own stands for that of another host: it has its own copies in memory, and nothing else of what
-    // is known here leads from the one to the other.
+    // A device of its own stands for that of another host: it has its own copies in memory, and
+    // nothing else of what is known here leads from the one to the other.
     let elsewhere = || LoopDevice::attach(&theirs, Access::ReadWrite).unwrap();
 
     thread::scope(|scope| {

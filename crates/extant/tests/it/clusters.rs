@@ -1,5 +1,5 @@
-//! File systems with `bigalloc`: files of which every byte is known are changed in all ways, by the engine and by Linux in
-//! turns, and are checked in between.
+//! File systems with `bigalloc`: files of which every byte is known are changed in all ways, by the
+//! engine and by Linux in turns, and are checked in between.
 
 use crate::support::Blank;
 use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec};
@@ -305,7 +305,8 @@ fn a_block_in_a_cluster_of_the_file_costs_nothing_and_frees_nothing() {
     image.check();
 }
 
-/// Holes lie in clusters that the file kept. A writer where there is data need not know whether they are durable.
+/// Holes lie in clusters that the file kept. A writer where there is data need not know whether
+/// they are durable.
 #[test]
 fn overwriting_data_does_not_wait_for_holes_that_were_made_elsewhere() {
     let (block, cluster) = (4096, 65_536);

@@ -1,4 +1,5 @@
-//! Direct I/O: what it refuses, what it costs, and how it agrees with memory when many threads do both.
+//! Direct I/O: what it refuses, what it costs, and how it agrees with memory when many threads do
+//! both.
 
 use crate::stress::crew;
 use crate::support::Blank;
@@ -207,8 +208,9 @@ fn turn_of(block: u64, bytes: &[u8]) -> u64 {
     first
 }
 
-/// Threads own blocks of one file, every eighth one, and write, read and compare these directly or through memory;
-/// others read the file in both ways, and one cuts it and lets it grow again between the rounds of the others.
+/// Threads own blocks of one file, every eighth one, and write, read and compare these directly or
+/// through memory; others read the file in both ways, and one cuts it and lets it grow again
+/// between the rounds of the others.
 #[test]
 fn threads_that_write_past_memory_and_through_it_see_each_others_blocks_while_others_cut() {
     let seed = seed_from_env("direct stress");
@@ -490,7 +492,8 @@ fn writes_to_memory_at_the_same_time_are_each_seen_as_a_whole() {
     file.sync_all().unwrap();
     let before = fs.engine().journal_stats();
     let rounds = if is_full_run() { 100_000 } else { 3_000 };
-    // In one part of the device, wherever the file lies in it, as blocks are smaller; and in two, or three.
+    // In one part of the device, wherever the file lies in it, as blocks are smaller; and in two,
+    // or three.
     expect_whole(&file, 4096..8192, rounds);
     expect_whole(&file, 12_345..12_345 + 3_000, rounds);
     expect_whole(&file, 100_000..100_000 + 70_000, rounds / 10);

@@ -1,5 +1,5 @@
-//! One file in every way of writing data, exercised at random in memory that is too small: through memory, past it, and
-//! both in turns.
+//! One file in every way of writing data, exercised at random in memory that is too small: through
+//! memory, past it, and both in turns.
 
 use crate::support::Blank;
 use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec, SharedDevice};
@@ -163,7 +163,8 @@ impl Subject for Ours {
     }
 }
 
-/// Whether content moved. A cluster in more pieces than the log has room for is refused before anything moves.
+/// Whether content moved. A cluster in more pieces than the log has room for is refused before
+/// anything moves.
 fn moved(done: extant::Result<()>) -> io::Result<bool> {
     match done {
         Err(e) if e.to_string().contains("moving a cluster in so many pieces") => Ok(false),

@@ -190,7 +190,8 @@ fn names_that_differ_in_case_are_one_in_an_inode_too() {
 #[test]
 fn many_hands_in_one_directory_lose_no_name_when_it_leaves_its_inode() {
     let seed = seed_from_env("many hands in an inline directory");
-    // Of the first round all names fit, with one more for each rename; in the second there are too many at some time.
+    // Of the first round all names fit, with one more for each rename; in the second there are too
+    // many at some time.
     for (round, most) in [(0, 1), (1, 8)] {
         let image = image(256, "");
         let fs = image.open_writable();
@@ -243,7 +244,8 @@ fn come_and_go(fs: &Filesystem, rng: &mut Rng, thread: u64, most: usize) -> BTre
     names
 }
 
-/// What there is: directories and files by path, and of each directory the attribute that it was given.
+/// What there is: directories and files by path, and of each directory the attribute that it was
+/// given.
 #[derive(Default)]
 struct Tree {
     dirs: BTreeMap<String, Option<Vec<u8>>>,

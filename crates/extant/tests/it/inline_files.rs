@@ -183,7 +183,8 @@ fn small_files_are_made_in_their_inodes_and_stay_there_while_they_fit() {
             file.sync_all().unwrap();
             assert_eq!(takes_blocks(&fs, &format!("/{name}")), len > most, "{name}");
         }
-        // An attribute comes into the inode if there is room, and otherwise elsewhere: content stays.
+        // An attribute comes into the inode if there is room, and otherwise elsewhere: content
+        // stays.
         fs.set_xattr("/few", "user.a", [7; 20]).unwrap();
         fs.set_xattr("/most", "user.a", [7; 20]).unwrap();
         let few = fs.open_file("/few").unwrap();
@@ -245,7 +246,8 @@ fn linux_and_the_engine_change_small_files_in_turns() {
                 let most = [8, 40, 100, 400][rng.below(4) as usize];
                 let len = rng.between(1, most) as usize;
                 let what = rng.below(10);
-                // Linux 6.18 loses writes behind the old end of a small file that it has made longer by ftruncate.
+                // Linux 6.18 loses writes behind the old end of a small file that it has made
+                // longer by ftruncate.
                 let at = match (by_linux, what) {
                     (true, 6..8) => at.min(content.len() as u64),
                     _ => at,

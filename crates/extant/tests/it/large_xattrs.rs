@@ -1,5 +1,5 @@
-//! Attribute values that are too large for an inode and its block, and lie in inodes of their own: made, shared and given
-//! up here and under the kernel.
+//! Attribute values that are too large for an inode and its block, and lie in inodes of their own:
+//! made, shared and given up here and under the kernel.
 
 use crate::support::Blank;
 use extant::Filesystem;
@@ -123,8 +123,9 @@ fn inodes_in_use(image: &Blank) -> u64 {
     stat.inodes - stat.free_inodes
 }
 
-/// Expects nothing but what Linux 6.18 does by itself, also to an image that nobody else has changed: when values are
-/// shared, given up and read meanwhile, it sometimes leaves a count of references one too high. That is put right.
+/// Expects nothing but what Linux 6.18 does by itself, also to an image that nobody else has
+/// changed: when values are shared, given up and read meanwhile, it sometimes leaves a count of
+/// references one too high. That is put right.
 fn check_after_linux(image: &Blank) {
     let report = e2fsck(image.path(), &["-fn"]);
     if report.code == 0 {

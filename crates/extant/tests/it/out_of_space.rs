@@ -1,6 +1,6 @@
-//! Many writers on a file system that is full most of the time: nothing that was acknowledged gets lost,
-//! space that was granted is there when data is written back, no count is ever overdrawn, and all space can be used in
-//! the end.
+//! Many writers on a file system that is full most of the time: nothing that was acknowledged gets
+//! lost, space that was granted is there when data is written back, no count is ever overdrawn, and
+//! all space can be used in the end.
 
 use crate::support::Blank;
 use extant::{Caller, Enforced, File, Filesystem, MountOptions, OpenOptions, OpenSpec};
@@ -201,8 +201,8 @@ impl Writer<'_> {
     }
 }
 
-/// Nothing goes on, and everything is on the device: nothing is promised, nothing waits, no more may be granted than is
-/// free.
+/// Nothing goes on, and everything is on the device: nothing is promised, nothing waits, no more
+/// may be granted than is free.
 fn assert_quiescent(fs: &Filesystem) {
     let sums = fs.engine().space_sums().unwrap();
     let is_quiescent = sums.promised == 0 && sums.pending == 0 && sums.dirty_bytes == 0;

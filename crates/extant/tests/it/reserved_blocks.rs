@@ -1,5 +1,5 @@
-//! Which users get the blocks that the superblock reserves, beside the kernel: the same image, the same steps by the same
-//! users, the same answers and the same counts.
+//! Which users get the blocks that the superblock reserves, beside the kernel: the same image, the
+//! same steps by the same users, the same answers and the same counts.
 
 use crate::support::Blank;
 use extant::{Caller, Filesystem, MountOptions, OpenOptions, OpenSpec};
@@ -183,7 +183,8 @@ fn beside_the_kernel(percent: &str, user: u32, delalloc: bool) {
         DataMode::Placed
     });
     let engine = Engine(Filesystem::open_spec(&OpenSpec::read_write(ours.path()), mode).unwrap());
-    // The group by an option: Linux 6.18 takes the number of the user for that of the group otherwise.
+    // The group by an option: Linux 6.18 takes the number of the user for that of the group
+    // otherwise.
     let no = if delalloc { "" } else { "no" };
     let options = format!("{no}delalloc,resgid={GROUP}");
     let kernel = Kernel(KernelMount::mount(theirs.path(), Mode::ReadWrite, &options));

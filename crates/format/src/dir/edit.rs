@@ -1,7 +1,7 @@
 //! Changing the entries of a directory block in place.
 //!
-//! An entry goes into a free record or into the slack behind another entry; when it leaves, its record
-//! joins the one before it, or becomes free if it is the first. So entries never move, and a
+//! An entry goes into a free record or into the slack behind another entry; when it leaves, its
+//! record joins the one before it, or becomes free if it is the first. So entries never move, and a
 //! position in a block stays good while others come and go.
 //!
 //! None of this touches the checksum: blocks are edited many times and sealed once.
@@ -100,8 +100,9 @@ impl<'a> Headers<'a> {
         FormatError::new(Structure::DirEntry, field, found as u64, expected).at(self.at)
     }
 
-    /// Passes by sound records that are not the entry of a name with this length and this end; stops
-    /// in front of all others, and of names too short to have an end. Returns the last one passed.
+    /// Passes by sound records that are not the entry of a name with this length and this end;
+    /// stops in front of all others, and of names too short to have an end. Returns the last one
+    /// passed.
     #[inline]
     fn skip_others(&mut self, name_len: usize, end: u64) -> Option<(usize, usize)> {
         let mut last = None;
@@ -122,7 +123,8 @@ impl<'a> Headers<'a> {
                 break;
             };
             if len == name_len {
-                // The last 8 bytes of the name begin as far behind the record's start as it is long.
+                // The last 8 bytes of the name begin as far behind the record's start as it is
+                // long.
                 let stored = rest.get(len..).and_then(<[u8]>::first_chunk::<8>);
                 if len < 8 || stored.is_none_or(|s| u64::from_le_bytes(*s) == end) {
                     break;
@@ -368,8 +370,8 @@ fn find_among(mut headers: Headers<'_>, name: &[u8]) -> FormatResult<Option<Spot
     Ok(None)
 }
 
-/// Takes out the entry that [`find`] found in this very block. Returns where the record begins that has
-/// its room now.
+/// Takes out the entry that [`find`] found in this very block. Returns where the record begins that
+/// has its room now.
 pub fn remove(block: &mut [u8], layout: &DirLayout, spot: &Spot) -> usize {
     let wiped = ENTRY_HEADER_LEN + spot.name_len;
     if let Some(bytes) = block.get_mut(spot.at..spot.at + wiped) {

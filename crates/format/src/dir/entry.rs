@@ -1,8 +1,8 @@
 //! Directory entries, the checksum tail of a directory block, and building a block.
 //!
 //! A block is filled without gaps by records of `rec_len` bytes; a record whose inode is 0 is free
-//! space. With `metadata_csum` the last 12 bytes are a tail disguised as such a free record, so that
-//! old readers skip it.
+//! space. With `metadata_csum` the last 12 bytes are a tail disguised as such a free record, so
+//! that old readers skip it.
 //!
 //! # Invariants
 //! - [`DirEntries`] yields records that lie wholly in the region, whose name lies wholly in the
@@ -573,8 +573,8 @@ impl<'a> DirBlockBuilder<'a> {
         self.last.is_none()
     }
 
-    /// Adds an entry. `false`, and no change, if there is no room for it or its name is not 1 to 255
-    /// bytes long.
+    /// Adds an entry. `false`, and no change, if there is no room for it or its name is not 1 to
+    /// 255 bytes long.
     #[must_use]
     pub fn push(&mut self, entry: &NewEntry<'_>) -> bool {
         let len = self.layout.min_rec_len(entry.name);

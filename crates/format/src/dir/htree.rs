@@ -348,14 +348,14 @@ fn write_checksum(block: &mut [u8], entries_at: usize, inode_seed: Crc32c) {
     }
 }
 
-/// Stores the checksum of an index root, of a file system with `metadata_csum`. Changes nothing in a
-/// block whose tail would lie outside it.
+/// Stores the checksum of an index root, of a file system with `metadata_csum`. Changes nothing in
+/// a block whose tail would lie outside it.
 pub fn write_root_checksum(block: &mut [u8], inode_seed: Crc32c) {
     write_checksum(block, ROOT_ENTRIES_AT, inode_seed);
 }
 
-/// Stores the checksum of an inner node, of a file system with `metadata_csum`. Changes nothing in a
-/// block whose tail would lie outside it.
+/// Stores the checksum of an inner node, of a file system with `metadata_csum`. Changes nothing in
+/// a block whose tail would lie outside it.
 pub fn write_node_checksum(block: &mut [u8], inode_seed: Crc32c) {
     write_checksum(block, NODE_ENTRIES_AT, inode_seed);
 }

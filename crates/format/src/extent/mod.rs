@@ -1,15 +1,16 @@
 //! Extent tree nodes: headers, extents, index entries and tails.
 //!
-//! A file's tree starts in the 60 bytes of the inode's map and goes down at most
-//! [`MAX_DEPTH`] levels of blocks. Every node is a 12-byte header and sorted 12-byte entries; a node
-//! in a block ends with a checksum where the file system has metadata checksums.
+//! A file's tree starts in the 60 bytes of the inode's map and goes down at most [`MAX_DEPTH`]
+//! levels of blocks. Every node is a 12-byte header and sorted 12-byte entries; a node in a block
+//! ends with a checksum where the file system has metadata checksums.
 //!
 //! # Invariants
 //!
 //! - [`ExtentNode::parse`] looks at the header only: what it returns never reads outside its bytes.
-//! - [`ExtentNode::validate`] checks every entry against the range of logical blocks the parent gave
-//!   the node and the physical blocks of the file system. A node that passed has sorted entries that
-//!   do not overlap and stay in range, so a search needs no further check *for that parent*.
+//! - [`ExtentNode::validate`] checks every entry against the range of logical blocks the parent
+//!   gave the node and the physical blocks of the file system. A node that passed has sorted
+//!   entries that do not overlap and stay in range, so a search needs no further check *for that
+//!   parent*.
 //! - A node's depth is one less than its parent's, which bounds every walk even on a cyclic tree.
 //!
 //! Source: the kernel's `ext4/ifork` page.
@@ -34,8 +35,8 @@ pub const ROOT_CAPACITY: u16 = 4;
 pub const MAX_WRITTEN_LEN: u32 = 1 << 15;
 /// Most blocks in one unwritten extent.
 pub const MAX_UNWRITTEN_LEN: u32 = MAX_WRITTEN_LEN - 1;
-/// One past the largest logical block an extent may cover: Linux counts the blocks of a file in 32 bits, and so the last
-/// number is no block.
+/// One past the largest logical block an extent may cover: Linux counts the blocks of a file in 32
+/// bits, and so the last number is no block.
 pub const LBLK_END: u64 = (1 << 32) - 1;
 
 /// Returns the entries a node in a block holds.
@@ -569,12 +570,12 @@ pub fn build_node(bytes: &mut [u8], entries: Entries<'_>) -> FormatResult<()> {
     Ok(())
 }
 
-/// Puts `new` in the place of the extents at positions `replaced` of a leaf, of which there may be none. Room that
-/// is not used any more becomes zero; the checksum is stored apart.
+/// Puts `new` in the place of the extents at positions `replaced` of a leaf, of which there may be
+/// none. Room that is not used any more becomes zero; the checksum is stored apart.
 ///
 /// # Errors
-/// When the header is unreadable or not that of a leaf with these positions, when there is no room, or one of `new`
-/// cannot be represented. What the leaf holds is of no use then.
+/// When the header is unreadable or not that of a leaf with these positions, when there is no room,
+/// or one of `new` cannot be represented. What the leaf holds is of no use then.
 pub fn put_extents(bytes: &mut [u8], replaced: Range<usize>, new: &[Extent]) -> FormatResult<()> {
     let mut header = ExtentHeader::parse(bytes)?;
     if header.depth != 0 {

@@ -1,4 +1,5 @@
-//! The checksum of an inode: over its number, its generation and its slot, with both checksum fields taken as zero.
+//! The checksum of an inode: over its number, its generation and its slot, with both checksum
+//! fields taken as zero.
 
 use super::raw::{CHECKSUM_HI_AT, CHECKSUM_LO_AT, RawInode, RawInodeExtra};
 use super::{FIXED_BYTES, InodeContext, join16, join32, reaches};
@@ -156,8 +157,8 @@ pub(super) fn verify_checksum(
     }
 }
 
-/// Computes the checksum of a slot anew, whatever else the slot says: also of an inode that is not in use. A slot of
-/// zeros stays as it is, since it never was an inode.
+/// Computes the checksum of a slot anew, whatever else the slot says: also of an inode that is not
+/// in use. A slot of zeros stays as it is, since it never was an inode.
 pub fn seal_slot(slot: &mut [u8], seed: Crc32c, ino: Ino) {
     if slot.iter().all(|&byte| byte == 0) {
         return;

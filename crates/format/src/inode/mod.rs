@@ -71,7 +71,8 @@ impl InodeContext {
 }
 
 /// An inode, checked and typed.
-// What is looked at most comes first: engines keep very many of these, and fetch them by lines of their caches.
+// What is looked at most comes first: engines keep very many of these, and fetch them by lines of
+// their caches.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {

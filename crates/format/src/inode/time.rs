@@ -1,9 +1,9 @@
 //! Times of an inode: 32-bit seconds in the fixed part, widened to 34 bits and given nanoseconds by
 //! the extra word.
 //!
-//! The extra word keeps two epoch bits (how often 2^32 seconds are added to the *signed* base) below
-//! thirty bits of nanoseconds, so times run from 1901-12-13 to 2446-05-10. Inodes without the extra
-//! word end in January 2038. Source: "Inode Timestamps" in the kernel's `ext4/inodes` page.
+//! The extra word keeps two epoch bits (how often 2^32 seconds are added to the *signed* base)
+//! below thirty bits of nanoseconds, so times run from 1901-12-13 to 2446-05-10. Inodes without the
+//! extra word end in January 2038. Source: "Inode Timestamps" in the kernel's `ext4/inodes` page.
 
 /// A point in time: seconds since 1970-01-01 00:00 UTC and nanoseconds after that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -79,7 +79,8 @@ impl Timestamp {
         self.secs.clamp(Self::MIN.secs, Self::MAX_SHORT.secs) as i32 as u32
     }
 
-    /// Says what is left of this time once an inode has stored it, which has an extra word for it or not.
+    /// Says what is left of this time once an inode has stored it, which has an extra word for it
+    /// or not.
     #[must_use]
     pub fn stored(self, has_extra: bool) -> Self {
         if has_extra {

@@ -227,7 +227,8 @@ impl JournalSuperblock {
             head: later(0x58),
             users: if v2 { users } else { [[0; 16]; 48] },
         };
-        // Linux does not mount with it. The records have the shape that the features say, and would be read as others.
+        // Linux does not mount with it. The records have the shape that the features say, and would
+        // be read as others.
         let is_named_wrongly = !v2 && [0x24, 0x28, 0x2C].iter().any(|at| be32(record, *at) != 0);
         if is_named_wrongly && sb.start != 0 {
             return Err(bad("blocktype", 3, Expected::Exactly(4)).at(4));

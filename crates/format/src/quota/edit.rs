@@ -1,6 +1,7 @@
 //! Setting and removing entries: which blocks change, and to what.
 //!
-//! Nothing is written here. An [`Edit`] gathers the new content of blocks, and the caller writes all of them or none.
+//! Nothing is written here. An [`Edit`] gathers the new content of blocks, and the caller writes
+//! all of them or none.
 
 use super::leaf::{ENTRIES_PER_LEAF, Leaf};
 use super::tree::{below, find, in_block, leaf_of};
@@ -81,11 +82,12 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
         find(self, &info, id)
     }
 
-    /// Makes `entry` the one of its id, in the place of another one if there is one. On an error, what was gathered is
-    /// not to be used.
+    /// Makes `entry` the one of its id, in the place of another one if there is one. On an error,
+    /// what was gathered is not to be used.
     ///
     /// # Errors
-    /// When a block cannot be read or breaks the format, or the file has as many blocks as it can have.
+    /// When a block cannot be read or breaks the format, or the file has as many blocks as it can
+    /// have.
     pub fn set(&mut self, entry: &QuotaEntry) -> Result<(), B::Error> {
         let mut block = ROOT;
         for level in 0..DEPTH {
@@ -109,7 +111,8 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
         Ok(())
     }
 
-    /// Removes the entry of `id`; returns whether there was one. On an error, what was gathered is not to be used.
+    /// Removes the entry of `id`; returns whether there was one. On an error, what was gathered is
+    /// not to be used.
     ///
     /// # Errors
     /// When a block cannot be read or breaks the format.

@@ -22,9 +22,11 @@ pub struct QuotaEntry {
     pub space_soft: u64,
     /// Space in use, in bytes.
     pub space: u64,
-    /// When the grace for space ends, in seconds since the epoch; 0 while the soft limit is not exceeded.
+    /// When the grace for space ends, in seconds since the epoch; 0 while the soft limit is not
+    /// exceeded.
     pub space_time: u64,
-    /// When the grace for inodes ends, in seconds since the epoch; 0 while the soft limit is not exceeded.
+    /// When the grace for inodes ends, in seconds since the epoch; 0 while the soft limit is not
+    /// exceeded.
     pub inode_time: u64,
 }
 

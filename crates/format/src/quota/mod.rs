@@ -1,9 +1,10 @@
 //! Quota files: what users, groups and projects use and may use.
 //!
-//! A file is made of blocks of 1 KiB, whatever the block size of the file system. Block 0 is a header. Block 1 is the
-//! root of a tree over the bytes of an id, the most significant first; each node is 256 block numbers, and those of
-//! the fourth level lead to *leaves*, which hold up to fourteen entries, of any ids. There are two lists: of blocks
-//! that are not used, and of leaves with room.
+//! A file is made of blocks of 1 KiB, whatever the block size of the file system. Block 0 is a
+//! header. Block 1 is the root of a tree over the bytes of an id, the most significant first; each
+//! node is 256 block numbers, and those of the fourth level lead to *leaves*, which hold up to
+//! fourteen entries, of any ids. There are two lists: of blocks that are not used, and of leaves
+//! with room.
 //!
 //! | file | owns |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | `tree` | looking up and listing |
 //! | `edit` | setting and removing entries |
 //!
-//! Source: the formats `vfsv1` and "quota tree" as quotactl(2) and the quota tools' `quotadoc` describe them, and
-//! files that Linux and `mke2fs` made.
+//! Source: the formats `vfsv1` and "quota tree" as quotactl(2) and the quota tools' `quotadoc`
+//! describe them, and files that Linux and `mke2fs` made.
 
 mod edit;
 mod entry;
@@ -116,7 +117,8 @@ impl QuotaInfo {
         }
     }
 
-    /// Reads the header at the start of `block`. `file_len` is the length of the whole file in bytes.
+    /// Reads the header at the start of `block`. `file_len` is the length of the whole file in
+    /// bytes.
     ///
     /// # Errors
     /// A wrong magic or version, more blocks than the file has, lists that begin outside of it.
@@ -206,7 +208,8 @@ impl QuotaInfo {
     }
 }
 
-/// The byte of a node of `level` (0 is the root) where the number of the block below it lies that leads to `id`.
+/// The byte of a node of `level` (0 is the root) where the number of the block below it lies that
+/// leads to `id`.
 const fn reference_at(id: u32, level: u32) -> usize {
     ((id >> (8 * (DEPTH - 1 - level))) & 0xff) as usize * 4
 }

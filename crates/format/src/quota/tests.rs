@@ -65,8 +65,8 @@ impl Memory {
         all
     }
 
-    /// Every block is the header, the root, a node or leaf of the tree, or in the list of those not used, and in one of
-    /// them only; every leaf with room is in the list of these, and no other.
+    /// Every block is the header, the root, a node or leaf of the tree, or in the list of those not
+    /// used, and in one of them only; every leaf with room is in the list of these, and no other.
     fn check(&self, kind: QuotaKind) {
         let info = self.info(kind);
         let (mut nodes, mut leaves) = (BTreeSet::new(), BTreeMap::new());

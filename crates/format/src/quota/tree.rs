@@ -81,8 +81,8 @@ pub fn find<B: QuotaBlocks>(
 
 /// Calls `visit` with every entry, in the order of ids, until it breaks.
 ///
-/// Work and memory are bounded by the blocks the file really has, also if it is hostile: every way through the tree must
-/// end at an entry of its own.
+/// Work and memory are bounded by the blocks the file really has, also if it is hostile: every way
+/// through the tree must end at an entry of its own.
 ///
 /// # Errors
 /// When a block cannot be read or breaks the format; `visit` was called with the entries before it.

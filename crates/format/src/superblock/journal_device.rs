@@ -1,7 +1,7 @@
 //! The superblock of a device that holds a journal and no file system.
 //!
-//! It lies where that of a file system would, and has the feature `journal_dev`. Of its fields those count that say how
-//! large the device is and which journal it holds. Source: the kernel's
+//! It lies where that of a file system would, and has the feature `journal_dev`. Of its fields
+//! those count that say how large the device is and which journal it holds. Source: the kernel's
 //! `Documentation/filesystems/ext4/journal.rst`, "External Journal".
 
 use super::{MAGIC, Superblock, error, features_of, verify_checksum};

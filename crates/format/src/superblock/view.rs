@@ -470,7 +470,8 @@ impl Superblock {
             && (self.raw.journal_dev.get() != 0 || self.raw.journal_uuid != [0; 16])
     }
 
-    /// Returns the copy of the journal inode's map and its size in bytes, if the superblock keeps one.
+    /// Returns the copy of the journal inode's map and its size in bytes, if the superblock keeps
+    /// one.
     #[must_use]
     pub fn journal_backup(&self) -> Option<([u32; 15], u64)> {
         if self.raw.jnl_backup_type != 1 {

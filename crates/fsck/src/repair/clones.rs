@@ -43,7 +43,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Notes that a file claims a cluster. Returns whether it belongs to the file system or to a file that came before.
+/// Notes that a file claims a cluster. Returns whether it belongs to the file system or to a file
+/// that came before.
 fn note_claim(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
     if work.survey.over_fixed.contains(cluster) {
         return true;
@@ -99,7 +100,8 @@ fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Res
     Ok(())
 }
 
-/// Brings the blocks of each cluster of a file into one, which is the file's alone. Returns whether there were others.
+/// Brings the blocks of each cluster of a file into one, which is the file's alone. Returns whether
+/// there were others.
 pub(super) fn join(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> {
     let volume = work.volume();
     let mut is_shared = false;
@@ -139,8 +141,8 @@ fn copy(work: &mut Work<'_>, copies: Copies) -> Result<()> {
 /// Blocks to be copied, from and to.
 type Copies = Vec<(Pblk, Pblk)>;
 
-/// The runs of a file with new places for what is another's, and what is to be copied there; `None` when there is
-/// no room.
+/// The runs of a file with new places for what is another's, and what is to be copied there; `None`
+/// when there is no room.
 fn apart(
     work: &mut Work<'_>,
     runs: &[Run],

@@ -127,7 +127,8 @@ fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
 /// Shortest target as ciphertext: one block of the cipher.
 const CIPHERTEXT_MIN: usize = 16;
 
-/// Gives a symbolic link whose target is ciphertext the length that is stored before that; one without is deleted.
+/// Gives a symbolic link whose target is ciphertext the length that is stored before that; one
+/// without is deleted.
 fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
     let volume = work.volume();
     let is_encrypted = matches!(Context::of(volume, inode, slot)?, Context::Policy(_));
@@ -171,8 +172,8 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
     Ok(())
 }
 
-/// Takes away a flag of inline data that says what is not so: without the attribute Linux reads the map, and this one is
-/// a map. What is no inline data must not be cut as such.
+/// Takes away a flag of inline data that says what is not so: without the attribute Linux reads the
+/// map, and this one is a map. What is no inline data must not be cut as such.
 pub(super) fn drop_false_inline_flag(
     volume: &Volume,
     ino: Ino,
@@ -196,7 +197,8 @@ pub(super) fn drop_false_inline_flag(
     Ok(())
 }
 
-/// Whether a map is a sound one whose blocks are counted in the inode: short text may pass for pointers, but has none.
+/// Whether a map is a sound one whose blocks are counted in the inode: short text may pass for
+/// pointers, but has none.
 pub(super) fn is_counted_map(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
     if inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(looks_like_extents(inode));
@@ -302,7 +304,8 @@ fn rewrite(volume: &Volume, inode: &Inode, slot: &mut [u8], content: Content<'_>
     Ok(())
 }
 
-/// The attributes of an area that can be made out: names and values inside it, values apart from each other.
+/// The attributes of an area that can be made out: names and values inside it, values apart from
+/// each other.
 pub(super) fn salvage<'a>(
     volume: &Volume,
     base: &'a [u8],

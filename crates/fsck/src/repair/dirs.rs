@@ -1,8 +1,9 @@
-//! Directories: entries that cannot be kept go, blocks are written anew, indexes that lie are dropped.
+//! Directories: entries that cannot be kept go, blocks are written anew, indexes that lie are
+//! dropped.
 //!
 //! # Invariants
-//! - A block is written anew only if something in it changes, so an index stays right when entries are taken from its
-//!   leaves. Without an index, entries may lie in any block.
+//! - A block is written anew only if something in it changes, so an index stays right when entries
+//!   are taken from its leaves. Without an index, entries may lie in any block.
 
 use super::entries::{Judge, Verdict, blocks_of, is_inline, naming};
 use super::map_builder::Builder;
@@ -89,8 +90,8 @@ struct Names<'a> {
     found: &'a FoundNames,
 }
 
-/// Chooses the one name that each directory keeps of which there are several: the one in the directory that its `..`
-/// names, or the first.
+/// Chooses the one name that each directory keeps of which there are several: the one in the
+/// directory that its `..` names, or the first.
 fn one_name_each(
     work: &mut Work<'_>,
     dirs: &mut BTreeMap<Ino, BTreeSet<Code>>,
@@ -316,7 +317,8 @@ impl Directory<'_> {
         self.tell(Code::DirIndexChecksum, place, text);
     }
 
-    /// The entries of a block that stay, `.` and `..` of the first block left out, and whether any change.
+    /// The entries of a block that stay, `.` and `..` of the first block left out, and whether any
+    /// change.
     fn entries(&mut self, lblk: u32, bytes: &[u8], place: Place) -> (Vec<Kept>, bool) {
         let layout = self.layout;
         let mut kept = Vec::new();

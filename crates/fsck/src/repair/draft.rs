@@ -1,4 +1,5 @@
-//! What a repair has changed so far: blocks in memory over a device that is only read, and why they changed.
+//! What a repair has changed so far: blocks in memory over a device that is only read, and why they
+//! changed.
 
 use crate::error::{Error, Result};
 use crate::{Code, Place};
@@ -15,8 +16,8 @@ const KEPT: u64 = 1000;
 /// Bytes that are copied at once.
 const COPIED: usize = 1 << 20;
 
-/// Bytes of the superblock that Linux keeps up itself: free blocks and inodes, the time of writing, the state, remembered
-/// errors, the upper half of free blocks, the checksum.
+/// Bytes of the superblock that Linux keeps up itself: free blocks and inodes, the time of writing,
+/// the state, remembered errors, the upper half of free blocks, the checksum.
 const SUMS: [Range<u64>; 6] = [
     0x0c..0x14,
     0x30..0x34,
@@ -104,8 +105,8 @@ impl Draft {
         self.mounted = device;
     }
 
-    /// Has all that changed so far written, and made durable, before anything that changes from now on: what a journal
-    /// held is at home, and the journal empty.
+    /// Has all that changed so far written, and made durable, before anything that changes from now
+    /// on: what a journal held is at home, and the journal empty.
     pub(super) fn end_step(&mut self) {
         let overlay = OverlayDevice::new(self.device(), self.block_size).keep_writes();
         self.overlay = Arc::new(overlay);
@@ -132,22 +133,23 @@ impl Draft {
         Ok(self.overlay.write_at(offset, bytes)?)
     }
 
-    /// Has the block at this byte written only when all others are durable: that of the journal's superblock, which
-    /// may say that what the journal held is no longer needed.
+    /// Has the block at this byte written only when all others are durable: that of the journal's
+    /// superblock, which may say that what the journal held is no longer needed.
     pub(super) fn hold_back(&mut self, offset: u64) {
         self.held.insert(offset);
     }
 
-    /// Has the block at this byte written, and made durable, before all others of its step: that of the journal's
-    /// superblock, where what the log holds must not be replayed over what is mended. One that is held back stays so.
+    /// Has the block at this byte written, and made durable, before all others of its step: that of
+    /// the journal's superblock, where what the log holds must not be replayed over what is mended.
+    /// One that is held back stays so.
     pub(super) fn put_first(&mut self, offset: u64) {
         if self.held.insert(offset) {
             self.first.insert(offset);
         }
     }
 
-    /// Has blocks of a file copied to a place that nothing uses before anything else is written. Until then a check
-    /// finds what lies there now: only for what no check looks at.
+    /// Has blocks of a file copied to a place that nothing uses before anything else is written.
+    /// Until then a check finds what lies there now: only for what no check looks at.
     pub(super) fn copy(&mut self, from: u64, to: u64, len: u64) {
         match self.moves.last_mut() {
             Some(last) if last.from + last.len == from && last.to + last.len == to => {
@@ -215,8 +217,9 @@ fn written_blocks(steps: &[Arc<OverlayDevice>]) -> Vec<u64> {
 
 /// The blocks that a repair changes, with what they hold before and after.
 ///
-/// They are written in steps, each durable before the next begins. What waits in a journal is replayed by a step of its
-/// own, which ends with an empty journal: as long as a journal may be replayed, nothing is written over what it holds.
+/// They are written in steps, each durable before the next begins. What waits in a journal is
+/// replayed by a step of its own, which ends with an empty journal: as long as a journal may be
+/// replayed, nothing is written over what it holds.
 #[derive(Debug)]
 pub struct Changes {
     base: SharedDevice,
@@ -318,7 +321,8 @@ impl Changes {
         self.step_of(index, &|_| true).next().is_none()
     }
 
-    /// What one step writes of some blocks, by the byte at which they begin, from what the steps before it left.
+    /// What one step writes of some blocks, by the byte at which they begin, from what the steps
+    /// before it left.
     pub(super) fn step_of(
         &self,
         index: usize,
@@ -340,7 +344,8 @@ impl Changes {
         Ok(bytes)
     }
 
-    /// The bytes at which blocks begin that are written in some step, and that of the primary superblock, which is always.
+    /// The bytes at which blocks begin that are written in some step, and that of the primary
+    /// superblock, which is always.
     pub(super) fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let size = u64::from(self.block_size);
         let mut blocks = written_blocks(&self.steps);
@@ -359,8 +364,8 @@ impl Changes {
         self.iter().next().transpose().map(|first| first.is_none())
     }
 
-    /// Whether nothing changes but sums, the state and the checksum of the primary superblock: what Linux writes there
-    /// itself with every mount.
+    /// Whether nothing changes but sums, the state and the checksum of the primary superblock: what
+    /// Linux writes there itself with every mount.
     ///
     /// # Errors
     /// Of the device.
@@ -384,7 +389,8 @@ impl Changes {
         Arc::clone(&self.overlay) as SharedDevice
     }
 
-    /// Copies what files hold to where the file system will look for it. Nothing uses these places yet.
+    /// Copies what files hold to where the file system will look for it. Nothing uses these places
+    /// yet.
     pub(super) fn copy_contents(&self) -> Result<()> {
         let mut buf = vec![0; COPIED];
         for part in &self.moves {

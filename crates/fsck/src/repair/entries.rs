@@ -240,7 +240,8 @@ impl Judge<'_> {
     }
 }
 
-/// Writes the checksum of block `lblk` of a directory, in the form that the block has; `seed` is that of the directory.
+/// Writes the checksum of block `lblk` of a directory, in the form that the block has; `seed` is
+/// that of the directory.
 pub(super) fn seal(bytes: &mut [u8], layout: &DirLayout, lblk: u32, indexed: bool, seed: Crc32c) {
     if indexed && lblk == 0 && htree::is_root(bytes, layout) {
         htree::write_root_checksum(bytes, seed);

@@ -1,4 +1,5 @@
-//! Group descriptors: where bitmaps and tables lie, and parts of inode tables that were taken for unused.
+//! Group descriptors: where bitmaps and tables lie, and parts of inode tables that were taken for
+//! unused.
 
 use super::draft::Draft;
 use super::superblock::{copies_of_descriptors, is_better};
@@ -113,7 +114,8 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Inodes in use of groups whose table lies over that of a group before them: the same ones once more.
+/// Inodes in use of groups whose table lies over that of a group before them: the same ones once
+/// more.
 fn inodes_seen_twice(survey: &Survey) -> u64 {
     let volume = &survey.volume;
     let len = u64::from(volume.geo.inode_table_blocks());
@@ -140,8 +142,8 @@ fn inodes_seen_twice(survey: &Survey) -> u64 {
 /// Descriptors that may name the right places.
 type Places = Vec<(Group, GroupDesc)>;
 
-/// Where bitmaps and tables may lie: as copies of the descriptors say, and where they are put when a file system is
-/// made. First for suspect groups alone, then (`true`) for all.
+/// Where bitmaps and tables may lie: as copies of the descriptors say, and where they are put when
+/// a file system is made. First for suspect groups alone, then (`true`) for all.
 fn candidates(volume: &Volume) -> Result<Vec<(Places, bool)>> {
     let per_block = volume.geo.descs_per_block();
     let size = volume.geo.desc_size() as usize;
@@ -168,7 +170,8 @@ fn candidates(volume: &Volume) -> Result<Vec<(Places, bool)>> {
     Ok(some.chain(all).collect())
 }
 
-/// Where a group's bitmaps and table are put when a file system is made, with so many groups sharing a place.
+/// Where a group's bitmaps and table are put when a file system is made, with so many groups
+/// sharing a place.
 fn as_made(volume: &Volume, group: Group, together: u32) -> Option<GroupDesc> {
     let place = u64::from(group.get() % together);
     let first = Group::new(group.get() - group.get() % together);

@@ -1,13 +1,15 @@
 //! Writing a plan, so that what a crash leaves is recognised and no worse.
 //!
-//! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If it still said so
-//! between two of the writes, a crash there would leave a mixture that is mounted as if it were sound: the superblock
-//! asks for a check before anything else is written. What waits in a journal is brought home by a step of its own, which
-//! ends with an empty journal; only then anything is mended. A log that nothing waits in is emptied first. So a crash
-//! leaves a journal that is replayed over nothing but what it holds itself, or none.
+//! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If
+//! it still said so between two of the writes, a crash there would leave a mixture that is mounted
+//! as if it were sound: the superblock asks for a check before anything else is written. What waits
+//! in a journal is brought home by a step of its own, which ends with an empty journal; only then
+//! anything is mended. A log that nothing waits in is emptied first. So a crash leaves a journal
+//! that is replayed over nothing but what it holds itself, or none.
 //!
-//! The superblock may wait in the journal too. It is brought home like all else before the journal is emptied, but for
-//! that it still says that something waits: until the journal is empty, that is so.
+//! The superblock may wait in the journal too. It is brought home like all else before the journal
+//! is emptied, but for that it still says that something waits: until the journal is empty, that is
+//! so.
 
 use super::draft::Changes;
 use crate::error::Result;
@@ -19,8 +21,9 @@ pub(super) fn primary(block_size: u64) -> u64 {
     SUPERBLOCK_OFFSET / block_size.max(1) * block_size
 }
 
-/// The block that begins at byte `offset` and holds the primary superblock, as it is meanwhile; `None` for another
-/// block, and where it does not say that all is well: then a check is due anyway.
+/// The block that begins at byte `offset` and holds the primary superblock, as it is meanwhile;
+/// `None` for another block, and where it does not say that all is well: then a check is due
+/// anyway.
 pub(super) fn marked(offset: u64, block: &[u8]) -> Option<Vec<u8>> {
     changed(offset, block, mark)
 }
@@ -34,8 +37,8 @@ fn mark(sb: &mut Superblock) -> bool {
     is_clean
 }
 
-/// The block that begins at byte `offset` with the primary superblock in it changed; `None` for a block without it, and
-/// where nothing is to change.
+/// The block that begins at byte `offset` with the primary superblock in it changed; `None` for a
+/// block without it, and where nothing is to change.
 fn changed(
     offset: u64,
     block: &[u8],
@@ -52,7 +55,8 @@ fn changed(
     Some(changed)
 }
 
-/// The byte at which the block with the primary superblock begins, and how many bytes of it the device has.
+/// The byte at which the block with the primary superblock begins, and how many bytes of it the
+/// device has.
 fn primary_of(changes: &Changes) -> (u64, usize) {
     let size = u64::from(changes.block_size());
     let offset = primary(size);
@@ -60,8 +64,8 @@ fn primary_of(changes: &Changes) -> (u64, usize) {
     (offset, len as usize)
 }
 
-/// The primary superblock's block as a step has it before the journal is emptied: it asks for a check, and says that
-/// something waits. `None` for the last step, which finds the journal empty.
+/// The primary superblock's block as a step has it before the journal is emptied: it asks for a
+/// check, and says that something waits. `None` for the last step, which finds the journal empty.
 pub(super) fn before_emptying(changes: &Changes, step: usize) -> Result<Option<Vec<u8>>> {
     if step + 1 >= changes.steps_count() {
         return Ok(None);

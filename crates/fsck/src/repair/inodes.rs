@@ -92,7 +92,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a root directory that is one but for its links for what it is: without it, all names in it would be lost.
+/// Takes a root directory that is one but for its links for what it is: without it, all names in it
+/// would be lost.
 pub(super) fn root(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
     if !work.has(Code::RootMissing) {
@@ -328,7 +329,8 @@ impl One<'_> {
         Ok(())
     }
 
-    /// What a symbolic link is that is none: a name says that it is a file or a directory, and what it maps is one.
+    /// What a symbolic link is that is none: a name says that it is a file or a directory, and what
+    /// it maps is one.
     fn type_of_no_link(&self, volume: &Volume, inode: &Inode) -> Result<Option<FileType>> {
         let says = |file_type| {
             let mut kinds = self.names.iter().map(|naming| naming.kind);
@@ -451,8 +453,8 @@ fn clear_behind_device(inode: &mut Inode) {
     }
 }
 
-/// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it says. `are_read` says
-/// that the inode's attributes are sound.
+/// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it
+/// says. `are_read` says that the inode's attributes are sound.
 fn flags(
     work: &mut Work<'_>,
     ino: Ino,
@@ -575,8 +577,8 @@ fn turn_on(work: &mut Work<'_>, feature: Incompat) -> Result<()> {
     Ok(())
 }
 
-/// Types that the names of inodes and their content contradict: what is a directory by its name and its content is
-/// one, and what is none by both is none.
+/// Types that the names of inodes and their content contradict: what is a directory by its name and
+/// its content is one, and what is none by both is none.
 fn types_by_names(work: &mut Work<'_>) -> Result<()> {
     if work.has(Code::RootMissing) {
         retype(work, Ino::ROOT, FileType::Directory)?;
@@ -627,8 +629,8 @@ fn retype(work: &mut Work<'_>, ino: Ino, file_type: FileType) -> Result<()> {
     Ok(())
 }
 
-/// Gives the flag back to what an encrypted directory names and what has the directory's policy, but does not say that it
-/// is encrypted.
+/// Gives the flag back to what an encrypted directory names and what has the directory's policy,
+/// but does not say that it is encrypted.
 fn encrypted_again(work: &mut Work<'_>) -> Result<()> {
     let survey = work.survey;
     let volume = work.volume();

@@ -21,12 +21,12 @@ use std::sync::Arc;
 /// The parts of the replay that failed or worked.
 type Replayed = (Recovery, JournalSuperblock);
 
-/// Writes into the draft what the journal holds, and empties the journal. Returns why that cannot be done yet, if
-/// something waits in it: its inode may be mended first.
+/// Writes into the draft what the journal holds, and empties the journal. Returns why that cannot
+/// be done yet, if something waits in it: its inode may be mended first.
 ///
-/// The log is looked for where its inode says, and where the copy in the superblock says. Only one whose records are
-/// damaged is given up, from the first damaged transaction on: what cannot be found, or has features that are not known,
-/// may be all right.
+/// The log is looked for where its inode says, and where the copy in the superblock says. Only one
+/// whose records are damaged is given up, from the first damaged transaction on: what cannot be
+/// found, or has features that are not known, may be all right.
 pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     let device = draft.device();
     let sb = find_superblock(&*device, &mut Sink::new())?;
@@ -96,7 +96,8 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     recovered(draft)
 }
 
-/// Replays the journal as [`replay`] does. Where it may be given up, what is wrong with it is no error but the reason to wait.
+/// Replays the journal as [`replay`] does. Where it may be given up, what is wrong with it is no
+/// error but the reason to wait.
 pub(super) fn replay_or_wait(draft: &mut Draft, options: Options) -> Result<Option<String>> {
     match replay(draft) {
         Err(e @ (Error::Journal(_) | Error::ExternalJournal)) if options.discard_journal => {
@@ -106,8 +107,8 @@ pub(super) fn replay_or_wait(draft: &mut Draft, options: Options) -> Result<Opti
     }
 }
 
-/// Gives up what waits in a journal that cannot be replayed, for the reason `why`. Whole transactions are replayed where
-/// only what follows them cannot be.
+/// Gives up what waits in a journal that cannot be replayed, for the reason `why`. Whole
+/// transactions are replayed where only what follows them cannot be.
 pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
     let volume = Volume::open(draft.device(), &mut Sink::new())?;
     let mut kept = 0;
@@ -146,7 +147,8 @@ pub(super) fn take_over(draft: &mut Draft, replayed: Arc<OverlayDevice>) -> Resu
     let size = u64::from(replayed.block_size());
     let before = Volume::open(draft.device(), &mut Sink::new())?;
     let log = log_runs(&before)?;
-    // What the engine logged is written home by now, and the log that it replayed is needed until that is durable.
+    // What the engine logged is written home by now, and the log that it replayed is needed until
+    // that is durable.
     let is_logged = |offset: u64| {
         let block = offset >> before.block_size().log2();
         let first = log.first().map(|run| run.start.get());
@@ -207,7 +209,8 @@ fn recovered(draft: &mut Draft) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Where the log may lie: as its inode says, as the inode says that is usual for it, as the superblock's copy says.
+/// Where the log may lie: as its inode says, as the inode says that is usual for it, as the
+/// superblock's copy says.
 fn places_of_log(volume: &Volume) -> Result<Vec<Vec<LogRun>>> {
     let mut found = vec![log_runs(volume)?];
     if let Some((_, inode)) = volume.inode(Ino::JOURNAL)? {

@@ -1,5 +1,5 @@
-//! Fields of the superblock that say where everything lies: where no root directory is found, or groups are not where it
-//! says, other values are tried one by one, and what is found then decides.
+//! Fields of the superblock that say where everything lies: where no root directory is found, or
+//! groups are not where it says, other values are tried one by one, and what is found then decides.
 
 use super::entries::is_really_dir;
 use super::net;
@@ -112,7 +112,8 @@ fn take(work: &mut Work<'_>, other: &Superblock, text: String) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the value with which most can be reached, if a check then finds a root directory and fewer errors.
+/// Takes the value with which most can be reached, if a check then finds a root directory and fewer
+/// errors.
 fn by_reach(work: &mut Work<'_>) -> Result<bool> {
     let primary = work.superblock()?;
     let mut best: Option<(u64, &str, Superblock)> = None;

@@ -11,8 +11,9 @@ use extant_format::{Ino, Lblk, Pblk, indirect};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// The data runs that can still be made out in a map, ascending and inside the file system. What a reader of the map as it
-/// is finds comes first; what else is in it fills the gaps: first what lies where the nodes above say.
+/// The data runs that can still be made out in a map, ascending and inside the file system. What a
+/// reader of the map as it is finds comes first; what else is in it fills the gaps: first what lies
+/// where the nodes above say.
 pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
     let readable = crate::maps::runs(volume, ino, inode)?;
     if !inode.flags.contains(InodeFlags::EXTENTS) {
@@ -124,8 +125,8 @@ pub(super) struct Builder<'w, 'a> {
 }
 
 impl Builder<'_, '_> {
-    /// Gives an inode the map that `runs` say. Returns whether there was room for its nodes; if not, nothing of the
-    /// inode has changed.
+    /// Gives an inode the map that `runs` say. Returns whether there was room for its nodes; if
+    /// not, nothing of the inode has changed.
     pub(super) fn rebuild(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> {
         let Some((mut slot, mut inode)) = work.volume().inode(ino)? else {
             return Ok(false);
@@ -213,7 +214,8 @@ impl Builder<'_, '_> {
         Ok(indirect::encode_root(&root))
     }
 
-    /// The pointer to what maps the blocks from `lblk` on, `level` indirect blocks above them; 0 for a hole.
+    /// The pointer to what maps the blocks from `lblk` on, `level` indirect blocks above them; 0
+    /// for a hole.
     fn pointer(&mut self, level: u32, lblk: u64, per_block: u64) -> Result<u32> {
         let span = per_block.pow(level);
         let Some(run) = first_run_in(self.runs, lblk..lblk + span) else {

@@ -48,8 +48,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs of a directory with what lies beyond `most` blocks moved up to the others, as far as it fits: the names in it
-/// are as good as others.
+/// Runs of a directory with what lies beyond `most` blocks moved up to the others, as far as it
+/// fits: the names in it are as good as others.
 fn drawn_together(runs: &[Run], most: u64) -> Vec<Run> {
     let mut together = Vec::new();
     let mut next = 0;

@@ -1,9 +1,9 @@
 //! Repair of what a check finds, over a device that is only read until everything is known.
 //!
-//! A repair goes in rounds. Each checks the file system as it would be with the changes so far, and lets the stages
-//! repair what was found, from the superblock down to the bitmaps; the first stage that repairs anything ends the round.
-//! The repair is over when a check finds nothing that a stage can repair. Only then, when the caller says so, is anything
-//! written: see [`Plan::apply`].
+//! A repair goes in rounds. Each checks the file system as it would be with the changes so far, and
+//! lets the stages repair what was found, from the superblock down to the bitmaps; the first stage
+//! that repairs anything ends the round. The repair is over when a check finds nothing that a stage
+//! can repair. Only then, when the caller says so, is anything written: see [`Plan::apply`].
 //!
 //! | module | owns |
 //! |---|---|
@@ -38,8 +38,9 @@
 //!
 //! # Invariants
 //! - The device is read only until [`Plan::apply`].
-//! - Nothing that could be read is given up: a file keeps its content, and one without a name gets one in `lost+found`.
-//!   The stages keep to this, and `net` compares both sides without asking them.
+//! - Nothing that could be read is given up: a file keeps its content, and one without a name gets
+//!   one in `lost+found`. The stages keep to this, and `net` compares both sides without asking
+//!   them.
 //! - What a stage cannot repair without a guess it leaves; the check after the last round names it.
 
 mod bitmaps;

@@ -27,7 +27,8 @@ impl Options {
         self
     }
 
-    /// Give up what waits in a journal that cannot be replayed. One that can be is replayed all the same.
+    /// Give up what waits in a journal that cannot be replayed. One that can be is replayed all the
+    /// same.
     #[must_use]
     pub const fn discard_journal(mut self, on: bool) -> Self {
         self.discard_journal = on;

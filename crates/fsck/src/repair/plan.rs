@@ -1,4 +1,5 @@
-//! What a repair would do: found out over a device that is only read, and written when the caller says so.
+//! What a repair would do: found out over a device that is only read, and written when the caller
+//! says so.
 
 use super::draft::{Changes, Draft, Fix};
 use super::net::{self, Loss};
@@ -22,7 +23,8 @@ pub struct Plan {
     pub fixes_count: u64,
     /// What a check finds afterwards: what is not mended.
     pub left: Report,
-    /// Files that can be reached and read now, and could not be as they are afterwards, by inode: at most the first 1,000.
+    /// Files that can be reached and read now, and could not be as they are afterwards, by inode:
+    /// at most the first 1,000.
     pub losses: Vec<Loss>,
     /// How many files are lost, also those beyond the ones kept.
     pub losses_count: u64,
@@ -35,15 +37,15 @@ pub struct Plan {
 /// Finds out how to repair the file system that starts at byte 0 of `device`, and writes nothing.
 ///
 /// # Errors
-/// When nothing can be said: a device that fails or is too short, no file system, features that are not known
-/// here, fast commits that wait for replay, a file system in use.
+/// When nothing can be said: a device that fails or is too short, no file system, features that are
+/// not known here, fast commits that wait for replay, a file system in use.
 pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Plan> {
     plan_over(device, None, options, progress)
 }
 
-/// Finds out how to repair the file system that starts at byte 0 of `device` after its journal was replayed, as
-/// `replayed` has it: an overlay on the device into which an engine has written what waited, fast commits among it. The
-/// plan has these changes as well. Writes nothing.
+/// Finds out how to repair the file system that starts at byte 0 of `device` after its journal was
+/// replayed, as `replayed` has it: an overlay on the device into which an engine has written what
+/// waited, fast commits among it. The plan has these changes as well. Writes nothing.
 ///
 /// # Errors
 /// As for [`plan`].
@@ -120,16 +122,17 @@ impl Plan {
         }
     }
 
-    /// Writes the changes and makes them durable. First what files hold is copied where that moves. Then, each after a
-    /// flush, the superblock says that a check is due, if it said that all was well; what waits in a journal is written
-    /// home, a superblock that waits in it last; then the journal is empty, then the superblock says that nothing waits;
-    /// everything else is written; and the superblock as it is to be. What a crash leaves before the end asks for a check,
-    /// can be repaired again, or restored from the undo file; what a journal held is not lost, and no journal is replayed
-    /// over what was mended.
+    /// Writes the changes and makes them durable. First what files hold is copied where that moves.
+    /// Then, each after a flush, the superblock says that a check is due, if it said that all was
+    /// well; what waits in a journal is written home, a superblock that waits in it last; then the
+    /// journal is empty, then the superblock says that nothing waits; everything else is written;
+    /// and the superblock as it is to be. What a crash leaves before the end asks for a check, can
+    /// be repaired again, or restored from the undo file; what a journal held is not lost, and no
+    /// journal is replayed over what was mended.
     ///
     /// # Errors
-    /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the device: a part of the
-    /// changes may have been written then.
+    /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the
+    /// device: a part of the changes may have been written then.
     pub fn apply(&self) -> Result<()> {
         self.may_be_written()?;
         in_progress::write(&self.changes)

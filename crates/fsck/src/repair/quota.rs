@@ -32,8 +32,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file that was right so far, as inline links may be counted or not, does not say what `e2fsck` counts: once
-/// anything has changed it may be right by chance alone.
+/// Whether a file that was right so far, as inline links may be counted or not, does not say what
+/// `e2fsck` counts: once anything has changed it may be right by chance alone.
 fn counts_otherwise(work: &Work<'_>, ino: Ino, kind: usize) -> Result<bool> {
     let Some(usages) = work.survey.usages.get(kind) else {
         return Ok(false);

@@ -1,8 +1,9 @@
 //! Checksums that start from another seed: of all structures that have one.
 //!
-//! What starts from the seed are checksums of inodes, nodes of extent trees, blocks of directories, attribute blocks,
-//! the orphan file, bitmaps, descriptors and the block of multiple-mount protection. The superblock's own does not,
-//! and those of the journal start from the journal's UUID.
+//! What starts from the seed are checksums of inodes, nodes of extent trees, blocks of directories,
+//! attribute blocks, the orphan file, bitmaps, descriptors and the block of multiple-mount
+//! protection. The superblock's own does not, and those of the journal start from the journal's
+//! UUID.
 
 use super::draft::Draft;
 use super::entries::{blocks_of, is_inline, seal};
@@ -25,7 +26,8 @@ use extant_format::{Group, Ino, Pblk, bitmap, extent, orphan_file};
 /// Bytes of blocks that may change: they are kept in memory until all of them are known.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Writes all checksums of a sound file system as they are with another seed. The superblock has still the old one.
+/// Writes all checksums of a sound file system as they are with another seed. The superblock has
+/// still the old one.
 pub(super) fn reseal(draft: &Draft, survey: &Survey, seed: u32) -> Result<()> {
     if survey.table.in_use().any(|(_, inode)| inode.is_ea_inode()) {
         return Err(refused(

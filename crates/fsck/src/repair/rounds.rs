@@ -14,8 +14,8 @@ use crate::{Progress, Severity};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Rounds after which a repair that still finds something new to do is ended: what is left is named, and another
-/// repair goes on.
+/// Rounds after which a repair that still finds something new to do is ended: what is left is
+/// named, and another repair goes on.
 const ROUNDS_MAX: u32 = 200;
 
 /// A stage repairs what it can of a kind of structure.
@@ -45,8 +45,8 @@ const STAGES: &[Stage] = &[
     superblock::finish,
 ];
 
-/// The stages that find out where everything lies. Without its inodes a group would look empty, and what names them
-/// wrong: if one stays lost, nothing else is mended.
+/// The stages that find out where everything lies. Without its inodes a group would look empty, and
+/// what names them wrong: if one stays lost, nothing else is mended.
 const PLACES: usize = 2;
 
 /// The stages that may make a journal readable in which something waits.

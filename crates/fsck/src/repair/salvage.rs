@@ -1,8 +1,9 @@
 //! Names in a directory block behind a record that makes no sense.
 //!
-//! Records say how long they are, so one that lies about it hides all that follow. They are found again by looking at
-//! every place where a record could begin. What looks like one may be a leftover of a name that was removed, or bytes of
-//! a longer name: one is taken for real only if its inode is in use, has the type it says, and lacks a name.
+//! Records say how long they are, so one that lies about it hides all that follow. They are found
+//! again by looking at every place where a record could begin. What looks like one may be a
+//! leftover of a name that was removed, or bytes of a longer name: one is taken for real only if
+//! its inode is in use, has the type it says, and lacks a name.
 
 use crate::Place;
 use crate::connectivity::parent_of;
@@ -35,7 +36,8 @@ pub(super) struct Seeker<'a> {
 }
 
 impl Seeker<'_> {
-    /// The names from the record at `from` on, which makes no sense, to the end of the block at `place`.
+    /// The names from the record at `from` on, which makes no sense, to the end of the block at
+    /// `place`.
     pub(super) fn names(&self, block: &[u8], place: Place, from: usize) -> Vec<Found> {
         let mut names = Vec::new();
         let mut at = from;
@@ -56,8 +58,8 @@ impl Seeker<'_> {
         names
     }
 
-    /// A record with a name at this place, and its length. Of one that begins here but makes no sense it may be the
-    /// length that is wrong: then it is as long as it must be.
+    /// A record with a name at this place, and its length. Of one that begins here but makes no
+    /// sense it may be the length that is wrong: then it is as long as it must be.
     fn record(&self, block: &[u8], at: usize, is_broken: bool) -> Option<(Found, usize)> {
         let from_here = block.get(at..)?;
         if let Some(Ok(sound)) = dir::entries(from_here, &self.layout).next() {

@@ -1,8 +1,8 @@
 //! Free clusters for what a repair has to put somewhere.
 //!
 //! # Invariants
-//! - Nothing is handed out that any map claims. What the bitmaps on the disk call free comes first: a map that could
-//!   not be read in whole may claim more than is known.
+//! - Nothing is handed out that any map claims. What the bitmaps on the disk call free comes first:
+//!   a map that could not be read in whole may claim more than is known.
 
 use crate::blockset::BlockSet;
 use crate::error::Result;
@@ -121,7 +121,8 @@ fn claimed(survey: &Survey, group: u32) -> Option<(u64, Vec<u8>)> {
     Some((first, map))
 }
 
-/// The block bitmap of a group as it lies on the disk; empty if it was never written or cannot be found.
+/// The block bitmap of a group as it lies on the disk; empty if it was never written or cannot be
+/// found.
 fn on_disk(volume: &Volume, group: u32) -> Result<Vec<u8>> {
     match volume.groups.get(group as usize) {
         Some(state)

@@ -12,7 +12,8 @@ use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::superblock::Superblock;
 use extant_format::{Group, Ino, Pblk, indirect};
 
-/// Refuses a file system that another machine has open: its block of multiple-mount protection changes.
+/// Refuses a file system that another machine has open: its block of multiple-mount protection
+/// changes.
 pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
     let Some(offset) = sb.mmp_block().and_then(|at| sb.block_size().offset_of(at)) else {
         return Ok(());
@@ -47,8 +48,8 @@ pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Res
     }
 }
 
-/// Has another block taken for multiple-mount protection where the one that is named is none, and something else's or
-/// outside.
+/// Has another block taken for multiple-mount protection where the one that is named is none, and
+/// something else's or outside.
 pub(super) fn mmp_place(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
     let Some(at) = volume.sb.mmp_block().filter(|_| work.has(Code::Mmp)) else {

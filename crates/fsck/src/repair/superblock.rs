@@ -1,4 +1,5 @@
-//! The superblock: from a backup where the primary is lost, fields that contradict others, state, and backups.
+//! The superblock: from a backup where the primary is lost, fields that contradict others, state,
+//! and backups.
 
 use super::draft::Draft;
 use super::options::Options;
@@ -73,8 +74,8 @@ fn with_living_fields(backup: &Superblock, primary: &Superblock) -> Result<Super
     Ok(merged?)
 }
 
-/// Whether a check of the file system with `writes` (byte and content) finds fewer errors than `now`, a root, and no
-/// fewer inodes than `inodes`: of an empty table nothing is wrong.
+/// Whether a check of the file system with `writes` (byte and content) finds fewer errors than
+/// `now`, a root, and no fewer inodes than `inodes`: of an empty table nothing is wrong.
 pub(super) fn is_better(
     device: SharedDevice,
     block_size: u32,
@@ -96,7 +97,8 @@ pub(super) fn is_better(
     match survey::run(input, Sink::new(), &()) {
         Ok(survey) => {
             let then = survey.report;
-            // What was taken for inodes may be none: where then nothing at all is wrong, that is how it is.
+            // What was taken for inodes may be none: where then nothing at all is wrong, that is
+            // how it is.
             let as_many = then.totals.inodes >= inodes || errors_of(&then) == 0;
             let is_less = errors_of(&then) < errors_of(now);
             Ok(as_many && is_less && !then.has(Code::RootMissing))
@@ -155,7 +157,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a backup for the primary superblock where a check then finds fewer errors; returns whether it did.
+/// Takes a backup for the primary superblock where a check then finds fewer errors; returns whether
+/// it did.
 fn from_backup(work: &mut Work<'_>) -> Result<bool> {
     let errors = errors_of(&work.survey.report);
     let volume = work.volume();

@@ -1,5 +1,6 @@
-//! Files of the file system's own that the superblock names by number. A number may be that of a user's file, or of
-//! one with another use: that one is left alone, and the right one looked for. So it is if the file is gone.
+//! Files of the file system's own that the superblock names by number. A number may be that of a
+//! user's file, or of one with another use: that one is left alone, and the right one looked for.
+//! So it is if the file is gone.
 
 use super::entries::naming;
 use super::work::Work;

@@ -1,4 +1,5 @@
-//! Changing what a superblock says about a file system that is closed and sound: identity, reserve, behaviour, features.
+//! Changing what a superblock says about a file system that is closed and sound: identity, reserve,
+//! behaviour, features.
 //!
 //! As a repair, it is worked out in memory first: see [`Plan`].
 
@@ -60,7 +61,8 @@ pub struct Switch {
     pub off: bool,
 }
 
-/// Whether a feature can be switched: nothing on the disk but the superblock depends on it, or what does is put right.
+/// Whether a feature can be switched: nothing on the disk but the superblock depends on it, or what
+/// does is put right.
 #[must_use]
 pub fn switch(feature: Feature) -> Switch {
     let (on, off) = match feature {
@@ -85,7 +87,8 @@ pub fn switch(feature: Feature) -> Switch {
 /// Finds out what is to be written, and writes nothing.
 ///
 /// # Errors
-/// As for [`super::plan`]; a file system that was not closed or is not sound; a setting that is not possible.
+/// As for [`super::plan`]; a file system that was not closed or is not sound; a setting that is not
+/// possible.
 pub fn plan(
     device: SharedDevice,
     settings: &Settings,
@@ -113,7 +116,8 @@ pub fn plan(
     if !sb.has_metadata_csum() && sb.desc_checksum() != found.desc_checksum() {
         groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
     }
-    // Nothing but what a journal leaves behind is to be repaired: a change of a name is no wish for a repair.
+    // Nothing but what a journal leaves behind is to be repaired: a change of a name is no wish for
+    // a repair.
     let survey = if sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
         look(&draft, progress)?
     } else {
@@ -278,7 +282,8 @@ fn set_feature(
     })?)
 }
 
-/// Refuses a journal of which Linux could not set blocks for fast commits aside: it would not mount the file system.
+/// Refuses a journal of which Linux could not set blocks for fast commits aside: it would not mount
+/// the file system.
 fn room_for_fast_commits(draft: &Draft, sb: &Superblock) -> Result<()> {
     let Some(ino) = sb.journal_ino() else {
         return Ok(());

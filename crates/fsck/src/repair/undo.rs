@@ -1,6 +1,7 @@
 //! Undo files: what blocks held before they were changed.
 //!
-//! All numbers are little-endian. A file is a header, a record for each block in any order, and an end:
+//! All numbers are little-endian. A file is a header, a record for each block in any order, and an
+//! end:
 //!
 //! | bytes | header |
 //! |---|---|
@@ -20,8 +21,9 @@
 //! | 4 each | CRC32C of what it may hold between steps of the change |
 //! | 4 | CRC32C of the record |
 //!
-//! The end is a record of length 0 whose first field is the number of records: a file without it was not finished,
-//! and nothing was written to the image then. Records of blocks that are put back after the others come last.
+//! The end is a record of length 0 whose first field is the number of records: a file without it
+//! was not finished, and nothing was written to the image then. Records of blocks that are put back
+//! after the others come last.
 
 use super::draft::Changes;
 use super::in_progress;
@@ -39,8 +41,8 @@ const RECORD: usize = 16;
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 /// No block is longer.
 const LEN_MAX: u32 = 1 << 20;
-/// The bits of a record's third field that are the length; those above it count sums; the highest one says that the block
-/// is put back last.
+/// The bits of a record's third field that are the length; those above it count sums; the highest
+/// one says that the block is put back last.
 const LEN_BITS: u32 = 24;
 const SUMS_MAX: u32 = 0x7f;
 const HELD: u32 = 1 << 31;
@@ -55,7 +57,8 @@ fn uuid_of(device: &dyn BlockDevice) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-/// Writes the undo file of `changes` for a device of `size` bytes. Making it durable is the caller's.
+/// Writes the undo file of `changes` for a device of `size` bytes. Making it durable is the
+/// caller's.
 ///
 /// # Errors
 /// Of the device, and of the file.
@@ -103,8 +106,8 @@ struct Record {
     between: Vec<[u8; 4]>,
 }
 
-/// What is kept of the block at a byte; `None` if it holds the same all the time. The superblock says meanwhile that a
-/// check is due.
+/// What is kept of the block at a byte; `None` if it holds the same all the time. The superblock
+/// says meanwhile that a check is due.
 fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let base = changes.base();
     let size = u64::from(changes.block_size());
@@ -172,7 +175,8 @@ struct Kept<'a> {
     is_held: bool,
 }
 
-/// Reads an undo file for `device` once, and hands each block to `each`. Returns the number of blocks.
+/// Reads an undo file for `device` once, and hands each block to `each`. Returns the number of
+/// blocks.
 fn read(
     file: &mut dyn Read,
     device: &dyn BlockDevice,
@@ -227,8 +231,8 @@ fn read(
     }
 }
 
-/// Refuses a device on which the block is neither as it was nor as it was made: it was written since, or it is
-/// another file system.
+/// Refuses a device on which the block is neither as it was nor as it was made: it was written
+/// since, or it is another file system.
 fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     let len = kept.before.len();
     device.check_range("restore", kept.offset, len as u64)?;
@@ -269,15 +273,16 @@ fn check_uuid(device: &dyn BlockDevice, file: &mut dyn Read) -> Result<()> {
     })
 }
 
-/// Puts back what an undo file kept: reads all of it first, so that a damaged one, and one for a file system that was
-/// written since, changes nothing. Then, each after a flush, the superblock is put back, but for that it asks for a check;
-/// everything else; the journal's superblock, so that no journal is replayed before what it changes is as it was; and the
-/// superblock as it was. A crash leaves what can be put back again. `open` opens the file from its start. Returns the
+/// Puts back what an undo file kept: reads all of it first, so that a damaged one, and one for a
+/// file system that was written since, changes nothing. Then, each after a flush, the superblock is
+/// put back, but for that it asks for a check; everything else; the journal's superblock, so that
+/// no journal is replayed before what it changes is as it was; and the superblock as it was. A
+/// crash leaves what can be put back again. `open` opens the file from its start. Returns the
 /// number of blocks.
 ///
 /// # Errors
-/// A file that is damaged or for another device; a block that is neither as it was before nor after the changes, nor
-/// meanwhile; the device.
+/// A file that is damaged or for another device; a block that is neither as it was before nor after
+/// the changes, nor meanwhile; the device.
 pub fn revert<R: Read>(
     device: &dyn BlockDevice,
     mut open: impl FnMut() -> io::Result<R>,

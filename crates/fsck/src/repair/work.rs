@@ -1,4 +1,5 @@
-//! What all stages of a repair use: the survey, the draft, free space, and changing inodes and blocks.
+//! What all stages of a repair use: the survey, the draft, free space, and changing inodes and
+//! blocks.
 
 use super::draft::Draft;
 use super::options::Options;
@@ -35,7 +36,8 @@ impl<'a> Work<'a> {
         &self.survey.volume
     }
 
-    /// When files are deleted that are: in a deleted inode a number up to that of inodes is read as the next orphan.
+    /// When files are deleted that are: in a deleted inode a number up to that of inodes is read as
+    /// the next orphan.
     pub(super) fn deletion_time(&self) -> u32 {
         let inodes = self.volume().geo.inodes_count();
         self.now.max(inodes.saturating_add(1))
@@ -71,15 +73,15 @@ impl<'a> Work<'a> {
         self.draft.write(offset, bytes)
     }
 
-    /// Whether a block belongs to the file whose map leads to it, and to no other. Others are not written: their content is also
-    /// another file's, or the file system's own.
+    /// Whether a block belongs to the file whose map leads to it, and to no other. Others are not
+    /// written: their content is also another file's, or the file system's own.
     pub(super) fn owns(&self, at: Pblk) -> bool {
         let cluster = self.volume().cluster_of(at.get());
         !self.survey.shared.contains(cluster) && !self.survey.over_fixed.contains(cluster)
     }
 
-    /// Whether nothing else lies in a block of a fixed structure, neither another one nor what a map leads to. Only then
-    /// is the structure written there.
+    /// Whether nothing else lies in a block of a fixed structure, neither another one nor what a
+    /// map leads to. Only then is the structure written there.
     pub(super) fn is_alone(&self, at: Pblk) -> bool {
         let cluster = self.volume().cluster_of(at.get());
         !self.survey.contested.contains(at.get()) && !self.survey.over_fixed.contains(cluster)
@@ -90,8 +92,9 @@ impl<'a> Work<'a> {
         self.space.take(self.survey)
     }
 
-    /// Changes an inode: `change` gets its fields, and the bytes of its slot for what the fields do not hold.
-    /// What is left of the checksum is computed anew. Returns whether there is such an inode.
+    /// Changes an inode: `change` gets its fields, and the bytes of its slot for what the fields do
+    /// not hold. What is left of the checksum is computed anew. Returns whether there is such an
+    /// inode.
     pub(super) fn edit_inode(
         &mut self,
         ino: Ino,

@@ -92,7 +92,8 @@ fn forget(work: &mut Work<'_>, lost: &BTreeSet<Pblk>) -> Result<()> {
     Ok(())
 }
 
-/// Puts an inode right that holds a value: its references and its hash; one that nothing refers to is deleted.
+/// Puts an inode right that holds a value: its references and its hash; one that nothing refers to
+/// is deleted.
 pub(super) fn value_inode(work: &mut Work<'_>, ino: Ino, inode: &mut Inode) -> Result<()> {
     let volume = work.volume();
     let referred = work.survey.ea.count(ino);

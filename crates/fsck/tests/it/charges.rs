@@ -1,5 +1,5 @@
-//! Attribute values in inodes of their own, as files are charged for them: what e2fsck counts is what the check counts, and
-//! what a repair writes.
+//! Attribute values in inodes of their own, as files are charged for them: what e2fsck counts is
+//! what the check counts, and what a repair writes.
 
 use crate::support::{assert_clean, check, problems};
 use extant_blockdev::OpenSpec;
@@ -31,7 +31,8 @@ const FORMS: [&[&str]; 3] = [
     ],
 ];
 
-/// Files of several owners; some have the same large values, and those of the last two in a block that they share.
+/// Files of several owners; some have the same large values, and those of the last two in a block
+/// that they share.
 fn plant(tree: &Path) {
     let flags = rustix::fs::XattrFlags::empty();
     for n in 0..6_u8 {

@@ -26,8 +26,8 @@ fn plant(tree: &Path) {
     symlink("x/".repeat(200), tree.join("long")).unwrap();
 }
 
-/// Requests to debugfs, and what must be found then. `B` stands for the first block of `/large`, `N` for the
-/// block of the first node of `/islands`, `I` for the number of the inode of `/huge`.
+/// Requests to debugfs, and what must be found then. `B` stands for the first block of `/large`,
+/// `N` for the block of the first node of `/islands`, `I` for the number of the inode of `/huge`.
 pub(crate) const DAMAGES: &[(&str, Code)] = &[
     ("sif /large size 100", Code::InodeSize),
     ("sif /large blocks 8", Code::InodeBlocks),

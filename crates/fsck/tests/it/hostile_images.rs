@@ -1,7 +1,7 @@
 //! Mutants of small images: the verdict is that of e2fsck, and there is always one.
 //!
-//! An ordinary run takes the same mutants every time. `EXTANT_HOSTILE_IMAGES=N` sets their number, and then
-//! `EXTANT_SEED` where they begin: runs of several ranges may go side by side.
+//! An ordinary run takes the same mutants every time. `EXTANT_HOSTILE_IMAGES=N` sets their number,
+//! and then `EXTANT_SEED` where they begin: runs of several ranges may go side by side.
 
 use crate::support::check_bytes;
 use extant_format::Ino;
@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 /// Mutants in an ordinary run.
 const ORDINARY: u64 = 200;
 
-/// How long e2fsck may take for one mutant: it waits where the block of multiple-mount protection says that another
-/// machine has the file system open.
+/// How long e2fsck may take for one mutant: it waits where the block of multiple-mount protection
+/// says that another machine has the file system open.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is wrong, if all of it is what e2fsck does not notice: docs/user/check.md has the list, and says why it is an error.
+/// What is wrong, if all of it is what e2fsck does not notice: docs/user/check.md has the list, and
+/// says why it is an error.
 fn ours_alone(report: &Report) -> Option<BTreeSet<Code>> {
     let bad = |severity| severity > Severity::Warning;
     let errors = || report.findings.iter().filter(|f| bad(f.severity()));
@@ -90,7 +91,8 @@ fn is_unnoticed(finding: &Finding) -> bool {
     }
 }
 
-/// Whether e2fsck asks to repair more than sums that mounting refreshes: it may call the image clean all the same.
+/// Whether e2fsck asks to repair more than sums that mounting refreshes: it may call the image
+/// clean all the same.
 fn reports_faults(output: &Output) -> bool {
     let text = output.text();
     let asked = text.matches("? no").count();

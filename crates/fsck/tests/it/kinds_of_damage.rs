@@ -1,5 +1,5 @@
-//! Kinds of damage that need more than a request to debugfs: each is found by its name, as e2fsck finds it; after the
-//! repair e2fsck has nothing to say, and what could be read is still there.
+//! Kinds of damage that need more than a request to debugfs: each is found by its name, as e2fsck
+//! finds it; after the repair e2fsck has nothing to say, and what could be read is still there.
 
 use crate::repair::{in_memory, lost, readable};
 use crate::support::{check_bytes, problems};
@@ -152,7 +152,7 @@ impl Image {
         &mut self.bytes[at..at + BLOCK]
     }
 
-    /// Changes a block of a directory, and computes its checksum anew unless the tail is what changes.
+    /// Changes a block of a directory, and its checksum unless the tail is what changes.
     fn names(&mut self, dir: Ino, at: Pblk, seal: bool, change: impl FnOnce(&mut [u8])) {
         let context = self.context(dir);
         let generation = Inode::parse(self.slot(dir), &context).unwrap().generation;
@@ -186,7 +186,7 @@ impl Image {
         });
     }
 
-    /// Expects that the damage is found, by us and by e2fsck, and mended for both. Returns the repaired image.
+    /// Expects that the damage is found and mended for us and e2fsck. Returns the repaired image.
     fn must_be_mended(self, story: &str, code: Code) -> Self {
         fs::write(&self.path, &self.bytes).unwrap();
         let theirs = oracle::e2fsck(&self.path, &["-fn"]);
@@ -700,7 +700,7 @@ fn an_error_that_the_journal_remembers_is_cleared() {
         let first = list.split_whitespace().next().unwrap().parse().unwrap();
         let block = image.block(Pblk::new(first));
         block[0x20..0x24].copy_from_slice(&errno.to_be_bytes());
-        // With -n, e2fsck wants to write it to the superblock, fails there, and goes on in one way or another.
+        // With -n, e2fsck fails to write it to the superblock, and goes on in one way or another.
         image.must_be_mended_here("s_errno", Code::JournalAborted);
     }
 }
@@ -743,7 +743,7 @@ fn a_file_whose_mode_says_that_it_is_a_link_is_a_file_again() {
             let story = format!("{name} {features}");
             fs::write(&image.path, &image.bytes).unwrap();
             assert_ne!(oracle::e2fsck(&image.path, &["-fn"]).code, 0, "{story}");
-            // A directory's own bytes up to the first zero are no target, whatever a reader takes them for.
+            // A directory's own bytes up to the first zero are no target.
             let image = image.must_be_mended_but(&story, Code::DirEntryType, name);
             let said = debugfs(image.path(), &format!("stat \"{name}\""));
             assert!(said.contains(&format!("Type: {kind}")), "{story}: {said}");

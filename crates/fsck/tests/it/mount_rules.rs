@@ -121,7 +121,8 @@ fn fast_commits_without_room_in_the_journal_are_found_and_turned_off() {
     is_found_and_mended("fast_commit", &path, Code::SuperblockField);
 }
 
-/// Linux takes over how names are hashed before it replays: it would not find them until the next mount.
+/// Linux takes over how names are hashed before it replays: it would not find them until the next
+/// mount.
 #[test]
 fn names_are_hashed_as_before_the_journal_is_replayed() {
     let dir = tempfile::tempdir().unwrap();

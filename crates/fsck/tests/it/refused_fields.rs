@@ -1,4 +1,5 @@
-//! Single fields for which e2fsck or Linux refuses a file system: found, and mended so that neither does.
+//! Single fields for which e2fsck or Linux refuses a file system: found, and mended so that neither
+//! does.
 
 use crate::support::{problems, repair_whole};
 use extant::Filesystem;
@@ -67,7 +68,8 @@ fn linux_mounts(path: &Path) -> bool {
     KernelMount::try_mount(path, Mode::ReadOnly, "").is_ok()
 }
 
-/// Whether Linux does not mount it for reading, or leaves errors in it once it could write, or what e2fsck does not accept.
+/// Whether Linux does not mount it for reading, or leaves errors in it once it could write, or what
+/// e2fsck does not accept.
 fn linux_spoils(path: &Path) -> bool {
     let copy = path.with_extension("spoilt");
     std::fs::copy(path, &copy).unwrap();
@@ -80,7 +82,8 @@ fn linux_spoils(path: &Path) -> bool {
     state.field("Filesystem state").contains("errors") || oracle::e2fsck(&copy, &["-fn"]).code != 0
 }
 
-/// Expects that others refuse it, that the check says why, and that a repair makes it right for all.
+/// Expects that others refuse it, that the check says why, and that a repair makes it right for
+/// all.
 fn is_found_and_mended(what: &str, path: &Path, code: Code) {
     let report = judged(path);
     assert!(report.has(code), "{what}: {}", problems(&report));
@@ -134,7 +137,8 @@ fn a_device_with_a_name_is_found_in_the_list_of_orphans() {
     }
 }
 
-/// Linux does not delete them then: it forgets a list, and refuses to mount for reading where a file has some.
+/// Linux does not delete them then: it forgets a list, and refuses to mount for reading where a
+/// file has some.
 #[test]
 fn files_that_wait_to_be_deleted_are_found_where_errors_are_remembered() {
     require!(KernelExt4);
@@ -426,7 +430,8 @@ fn an_inode_that_holds_a_value_has_one_link() {
     is_found_and_mended("links", &path, Code::LinkCount);
 }
 
-/// An image whose file has the value of an attribute in an inode of its own, and the number of that.
+/// An image whose file has the value of an attribute in an inode of its own, and the number of
+/// that.
 fn with_value_inode(dir: &Path, features: &str) -> (PathBuf, u64) {
     let path = image(dir, "ext4", features);
     let value = dir.join("value");
@@ -442,8 +447,8 @@ fn with_value_inode(dir: &Path, features: &str) -> (PathBuf, u64) {
     (path, last)
 }
 
-/// What cannot be read is no value: the attribute goes, and the file stays. Left, it hides the content of a file that
-/// lies in its attributes from e2fsck.
+/// What cannot be read is no value: the attribute goes, and the file stays. Left, it hides the
+/// content of a file that lies in its attributes from e2fsck.
 #[test]
 fn the_value_of_an_attribute_does_not_grow_over_what_it_maps_far_behind() {
     require!(KernelExt4);
@@ -454,7 +459,8 @@ fn the_value_of_an_attribute_does_not_grow_over_what_it_maps_far_behind() {
     is_found_and_mended("a value", &path, Code::XattrHash);
 }
 
-/// Without a checksum no reader believes that inodes were never used; a new one among them takes that back.
+/// Without a checksum no reader believes that inodes were never used; a new one among them takes
+/// that back.
 #[test]
 fn a_new_inode_is_not_called_unused() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Repairs: what is repaired is clean for e2fsck too, nothing that could be read is lost, and undo files restore
-//! every byte.
+//! Repairs: what is repaired is clean for e2fsck too, nothing that could be read is lost, and undo
+//! files restore every byte.
 
 use crate::damage::{Base, DAMAGES};
 use crate::support::problems;
@@ -35,8 +35,8 @@ pub(crate) fn readable(device: SharedDevice) -> Readable {
     readable_but(device, &HashSet::new())
 }
 
-/// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it holds is no content
-/// of a file, and another one once a repair has changed it.
+/// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it
+/// holds is no content of a file, and another one once a repair has changed it.
 fn over_metadata(device: SharedDevice) -> HashSet<u32> {
     let Ok(report) = extant_fsck::check(device, extant_fsck::Options::default(), &()) else {
         return HashSet::new();
@@ -90,15 +90,16 @@ fn hash(content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Whether `new` is what was there before, or with more behind it; or, where a node of the map was wrong, with data in
-/// the place of what were zeros: what the node hid is seen again.
+/// Whether `new` is what was there before, or with more behind it; or, where a node of the map was
+/// wrong, with data in the place of what were zeros: what the node hid is seen again.
 fn is_kept(content: &[u8], new: &[u8], hidden: bool) -> bool {
     let same = |(old, new): (&u8, &u8)| old == new || hidden && *old == 0;
     new.len() >= content.len() && content.iter().zip(new).all(same)
 }
 
-/// The files that are not there any more with what they held, under their name or another. One whose size was too
-/// small for its map may have grown, and what wrong nodes of maps hid may be seen again.
+/// The files that are not there any more with what they held, under their name or another. One
+/// whose size was too small for its map may have grown, and what wrong nodes of maps hid may be
+/// seen again.
 pub(crate) fn lost(before: &Readable, after: &Readable, hidden: bool) -> Vec<String> {
     let contents: HashSet<u64> = after.values().map(|content| hash(content)).collect();
     let kept = |path: &Vec<u8>, content: &Vec<u8>| {

@@ -1,5 +1,5 @@
-//! Repairs that are cut off while a journal waits: what is left is recognised, no journal is replayed over what was
-//! mended, and both ways on lead to the end.
+//! Repairs that are cut off while a journal waits: what is left is recognised, no journal is
+//! replayed over what was mended, and both ways on lead to the end.
 
 use crate::support::{check_bytes, logged_superblock, problems, superblock};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
@@ -66,8 +66,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// In the journal is a block of the inode table as it was damaged, which is sound where it lies: to replay it once more
-    /// over what was mended takes the fix back.
+    /// In the journal is a block of the inode table as it was damaged, which is sound where it
+    /// lies: to replay it once more over what was mended takes the fix back.
     fn new(dir: &Path, kind: Kind) -> Self {
         let path = dir.join("image");
         let size = kind.block.to_string();
@@ -122,7 +122,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the log holds something. Programs may replay it also where the superblock says that nothing waits.
+    /// Whether the log holds something. Programs may replay it also where the superblock says that
+    /// nothing waits.
     fn waits(&self, image: &[u8]) -> bool {
         image[self.log + 0x1c..self.log + 0x20] != [0; 4]
     }
@@ -160,7 +161,8 @@ fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or
         (1024, None, &[]),
         (1024, None, &["ssv state 0"]),
         (1024, None, &["feature -needs_recovery"]),
-        // Linux logs the superblock for the list of orphans, the label and when the file system is made larger.
+        // Linux logs the superblock for the list of orphans, the label and when the file system is
+        // made larger.
         (1024, Some("logged"), &[]),
         (4096, Some("logged"), &["ssv state 0"]),
     ];

@@ -1,5 +1,5 @@
-//! What a repair must not lose: what a journal holds, the content of blocks that two claim, the names in a root that
-//! looks deleted, and what was written after the repair that is taken back.
+//! What a repair must not lose: what a journal holds, the content of blocks that two claim, the
+//! names in a root that looks deleted, and what was written after the repair that is taken back.
 
 use crate::damage::Base;
 use crate::support::logged_superblock;
@@ -36,7 +36,8 @@ fn first_block(path: &Path, of: &str) -> u64 {
     list.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// An image whose journal holds a first block of `/large` full of nines; and the first block of the journal.
+/// An image whose journal holds a first block of `/large` full of nines; and the first block of the
+/// journal.
 fn with_waiting_journal(dir: &Path, requests: &[&str]) -> (Vec<u8>, u64) {
     with_logged(dir, None, requests)
 }
@@ -171,8 +172,8 @@ fn a_journal_is_emptied_only_when_what_it_held_is_durable() {
         // It asks for a check first.
         assert_eq!(mark, primary);
         assert!(!home.is_empty() && !home.contains(&log[0]) && !home.contains(&primary[0]));
-        // The superblock that waited comes home, before the log is empty; then nothing waits, then all is well. Backups
-        // are written with all else.
+        // The superblock that waited comes home, before the log is empty; then nothing waits, then
+        // all is well. Backups are written with all else.
         match label {
             None => assert_eq!(rest, [log, primary, primary]),
             Some(label) => {
@@ -262,8 +263,8 @@ fn an_undo_file_takes_back_only_what_the_repair_wrote() {
     assert!(bytes_of(&device) == other);
 }
 
-/// What lies in the blocks of a log that begins at byte `log`, up to its end: 1 a descriptor, 2 a commit, 5 what is
-/// revoked, 0 an image.
+/// What lies in the blocks of a log that begins at byte `log`, up to its end: 1 a descriptor, 2 a
+/// commit, 5 what is revoked, 0 an image.
 fn kinds_of_log(image: &[u8], log: usize) -> Vec<u8> {
     let blocks = image[log + BLOCK..].chunks(BLOCK);
     let kinds = blocks.map(|block| {

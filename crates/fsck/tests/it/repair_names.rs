@@ -1,5 +1,5 @@
-//! Names behind a record of a directory that makes no sense stay where they are, and no name comes back that was
-//! removed.
+//! Names behind a record of a directory that makes no sense stay where they are, and no name comes
+//! back that was removed.
 
 use crate::damage::Base;
 use crate::repair::{Readable, readable};

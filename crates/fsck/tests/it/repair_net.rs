@@ -1,5 +1,5 @@
-//! Numbers and flags that contradict what is there: whatever they say, what can be reached and read stays, nothing is
-//! written over another structure, and e2fsck finds the result clean.
+//! Numbers and flags that contradict what is there: whatever they say, what can be reached and read
+//! stays, nothing is written over another structure, and e2fsck finds the result clean.
 
 use crate::repair::{Readable, lost, readable, told};
 use extant_blockdev::OpenSpec;
@@ -56,7 +56,8 @@ fn plan(path: &Path) -> extant_fsck::Result<Plan> {
     repair::plan(device, Options::default().now(1_700_000_000), &())
 }
 
-/// Repairs an image; returns what is wrong with the result: what of `had` is lost, or what e2fsck says.
+/// Repairs an image; returns what is wrong with the result: what of `had` is lost, or what e2fsck
+/// says.
 fn outcome(path: &Path, had: &Readable) -> Result<(), String> {
     let plan = plan(path).map_err(|e| e.to_string())?;
     plan.apply().map_err(|e| e.to_string())?;

@@ -1,4 +1,5 @@
-//! Resizing that is cut off: no mixture of before and after says that it is sound, and the undo file takes it back.
+//! Resizing that is cut off: no mixture of before and after says that it is sound, and the undo
+//! file takes it back.
 
 use crate::support::check_bytes;
 use extant_blockdev::{BlockDevice, MemoryDevice};

@@ -35,7 +35,8 @@ pub(crate) fn superblock(image: &[u8]) -> Superblock {
     Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap()
 }
 
-/// The block with the primary superblock as a file system logs it that is mounted and gets another label; and its number.
+/// The block with the primary superblock as a file system logs it that is mounted and gets another
+/// label; and its number.
 pub(crate) fn logged_superblock(image: &[u8], block_size: usize, label: &[u8]) -> (usize, Vec<u8>) {
     let mut sb = superblock(image).with(|raw| {
         raw.volume_name = [0; 16];

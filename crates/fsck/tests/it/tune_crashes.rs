@@ -1,5 +1,5 @@
-//! Tuning that is cut off while checksums get another start: what is left says that it is not sound, can be taken back,
-//! and can be repaired without a loss.
+//! Tuning that is cut off while checksums get another start: what is left says that it is not
+//! sound, can be taken back, and can be repaired without a loss.
 
 use crate::support::check_bytes;
 use extant_blockdev::{BlockDevice, MemoryDevice};

@@ -17,7 +17,8 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Adds an entry behind `before`, which describes what it stands for; `false` if there is no room.
+    /// Adds an entry behind `before`, which describes what it stands for; `false` if there is no
+    /// room.
     fn add(&mut self, before: &[u8], listed: &Listed<'_>) -> bool {
         let name_len = listed.name.len();
         let record = Dirent {

@@ -1,4 +1,5 @@
-//! One request of the kernel, answered by the [`Service`]: taken apart, passed on, and put into the bytes of an answer.
+//! One request of the kernel, answered by the [`Service`]: taken apart, passed on, and put into the
+//! bytes of an answer.
 //!
 //! | file | owns |
 //! |---|---|
@@ -7,9 +8,10 @@
 //! | `sealing` | `ioctl`, and what waits for the kernel to write a file back |
 //! | `convert` | the engine's values as the kernel has them, and back |
 //!
-//! Files are neither opened nor closed here (files without a name excepted; `open` is answered with ENOSYS, after which the kernel asks for neither): all that
-//! an open file needs is its inode, which the kernel does not forget meanwhile. So making a small file costs a lookup,
-//! a `mknod`, a look for capabilities and a write, and if the kernel checks permissions a look at the directory.
+//! Files are neither opened nor closed here (files without a name excepted; `open` is answered with
+//! ENOSYS, after which the kernel asks for neither): all that an open file needs is its inode,
+//! which the kernel does not forget meanwhile. So making a small file costs a lookup, a `mknod`, a
+//! look for capabilities and a write, and if the kernel checks permissions a look at the directory.
 //!
 //! Nothing here knows how requests come and answers go.
 
@@ -36,14 +38,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long words that nodes are forgotten may wait for more of them. Interrupts wait as long at most, and so does the end
-/// of the mount.
+/// How long words that nodes are forgotten may wait for more of them. Interrupts wait as long at
+/// most, and so does the end of the mount.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Length from which a transfer may take as long as waking another thread does not matter.
 const LONG_TRANSFER: u32 = 128 << 10;
 /// Length from which a file takes long to be cut.
 const MUCH: u64 = 64 << 20;
-/// What is told of an open file: `FOPEN_DIRECT_IO`, `FOPEN_KEEP_CACHE`, `FOPEN_CACHE_DIR`, `FOPEN_PARALLEL_DIRECT_WRITES`.
+/// What is told of an open file: `FOPEN_DIRECT_IO`, `FOPEN_KEEP_CACHE`, `FOPEN_CACHE_DIR`,
+/// `FOPEN_PARALLEL_DIRECT_WRITES`.
 const DIRECT_IO: u32 = 1 << 0;
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
@@ -282,7 +285,8 @@ impl Answerer {
         true
     }
 
-    /// Answers a request: returns the bytes of the answer's body, which is at the beginning of `out`.
+    /// Answers a request: returns the bytes of the answer's body, which is at the beginning of
+    /// `out`.
     ///
     /// # Errors
     /// The error number that is to be the answer.
@@ -364,7 +368,8 @@ impl Answerer {
             }
             Opcode::Removexattr => done(service.removexattr(node, request.name()?)),
             Opcode::Access => self.access(request),
-            // Told of files that were made without a name, and with `direct_io` of all: nothing here keeps them open.
+            // Told of files that were made without a name, and with `direct_io` of all: nothing
+            // here keeps them open.
             Opcode::Release | Opcode::Releasedir => Ok(0),
             Opcode::Ioctl => self.ioctl(request, out),
             Opcode::Fallocate => self.fallocate(request),
@@ -591,8 +596,8 @@ impl Answerer {
 
     fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         if self.agreed.writeback_cache || !self.service.tells_holes() {
-            // It does not ask for data that it keeps back, of mapped memory if it gathers none: told that there is no such
-            // call, it takes all for data.
+            // It does not ask for data that it keeps back, of mapped memory if it gathers none:
+            // told that there is no such call, it takes all for data.
             return Err(Errno::NO_SYSCALL);
         }
         let args: LseekIn = request.fixed()?;

@@ -1,7 +1,8 @@
 //! `ioctl`, and what the kernel has kept back of a file that becomes immutable.
 //!
-//! Linux' own file systems write a file back before they make it immutable. The kernel does not do so for FUSE, and
-//! what it hands on afterwards is refused, so it is asked for it first. Nor does it expect attributes to change, so it is told.
+//! Linux' own file systems write a file back before they make it immutable. The kernel does not do
+//! so for FUSE, and what it hands on afterwards is refused, so it is asked for it first. Nor does
+//! it expect attributes to change, so it is told.
 
 use super::{Answerer, caller, node, put, put_bytes};
 use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};

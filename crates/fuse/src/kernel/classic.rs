@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Memory for one message with the largest transfer, which comes to lie at the beginning of a page: what goes to and from
-/// a device directly has to.
+/// Memory for one message with the largest transfer, which comes to lie at the beginning of a page:
+/// what goes to and from a device directly has to.
 struct Message {
     bytes: Vec<u8>,
     begin: usize,
@@ -108,8 +108,8 @@ fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, outgoing:
     device.send(outgoing.get(..len).unwrap_or_default());
 }
 
-/// Answers in a thread of its own, after the kernel has written the file back. The kernel needs answers of the other threads
-/// meanwhile, and all of them may be here at the same time.
+/// Answers in a thread of its own, after the kernel has written the file back. The kernel needs
+/// answers of the other threads meanwhile, and all of them may be here at the same time.
 fn answer_when_written(
     device: &Arc<Device>,
     answerer: &Answerer,

@@ -1,7 +1,9 @@
-//! The way to the kernel: what is agreed upon with it, by the `fuser` crate, and the threads that requests come to.
+//! The way to the kernel: what is agreed upon with it, by the `fuser` crate, and the threads that
+//! requests come to.
 //!
-//! Beside the [`notifier`](crate::notifier) the only file that knows `fuser`: it answers `FUSE_INIT`, and mounts nothing. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
-//! [`Answerer`], whichever way they come:
+//! Beside the [`notifier`](crate::notifier) the only file that knows `fuser`: it answers
+//! `FUSE_INIT`, and mounts nothing. Requests after that are taken apart by
+//! [`protocol`](crate::protocol) and answered by [`Answerer`], whichever way they come:
 //!
 //! | file | owns |
 //! |---|---|
@@ -232,8 +234,9 @@ struct Handshake {
 impl Filesystem for Handshake {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Not FUSE_ASYNC_DIO: the kernel would not look after its own memory of a file when a direct write ends that nobody
-        // waits for, and would make an I/O error of a write that found no room for all.
+        // Not FUSE_ASYNC_DIO: the kernel would not look after its own memory of a file when a
+        // direct write ends that nobody waits for, and would make an I/O error of a write that
+        // found no room for all.
         let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS

@@ -97,7 +97,8 @@ impl<'a> Turn<'a> {
 }
 
 impl Leading<'_> {
-    /// Looks for a request for a while. Finding none, it rests or waits for one, and is to look again.
+    /// Looks for a request for a while. Finding none, it rests or waits for one, and is to look
+    /// again.
     fn look(&mut self, device: &Device, buffer: &mut [u8]) -> io::Result<Received> {
         let mut received = Ok(Received::Nothing);
         let mut looks = 0;

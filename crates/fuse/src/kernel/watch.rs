@@ -1,9 +1,9 @@
 //! Which thread reads the device where requests come through rings.
 //!
-//! What comes by the device then is that nodes are forgotten: of each file that is removed, right after it. To wake a thread for
-//! each costs as much as a request, so one thread alone reads, and pauses while such words keep coming, which come
-//! many at a time then. The other threads rest. Should anything else come, which means that the rings do not
-//! answer, or not yet, all read again.
+//! What comes by the device then is that nodes are forgotten: of each file that is removed, right
+//! after it. To wake a thread for each costs as much as a request, so one thread alone reads, and
+//! pauses while such words keep coming, which come many at a time then. The other threads rest.
+//! Should anything else come, which means that the rings do not answer, or not yet, all read again.
 
 use crate::answer::{Answerer, PAUSE};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};

@@ -1,7 +1,7 @@
 //! The kernel's FUSE protocol: what requests and answers look like.
 //!
-//! Names and layouts are those of `linux/fuse.h` (the kernel's interface, protocol 7.45), numbers in the byte order of the
-//! machine. Nothing here acts on anything.
+//! Names and layouts are those of `linux/fuse.h` (the kernel's interface, protocol 7.45), numbers
+//! in the byte order of the machine. Nothing here acts on anything.
 //!
 //! | file | owns |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | `request` | the fixed part of each request |
 //! | `reply` | the records that replies are made of |
 //!
-//! Why not a library: none that is kept well passes on `FUSE_TMPFILE` and `FUSE_STATX`, or takes requests from anywhere but a
-//! file descriptor, which io_uring is not. Mounting and the handshake are left to `fuser`.
+//! Why not a library: none that is kept well passes on `FUSE_TMPFILE` and `FUSE_STATX`, or takes
+//! requests from anywhere but a file descriptor, which io_uring is not. Mounting and the handshake
+//! are left to `fuser`.
 
 mod opcode;
 mod reply;
@@ -137,7 +138,8 @@ impl<'a> Request<'a> {
         self.rest
     }
 
-    /// Lists the nodes that the kernel forgets by this request, with how many lookups of each; none if it does not.
+    /// Lists the nodes that the kernel forgets by this request, with how many lookups of each; none
+    /// if it does not.
     pub(crate) fn forgotten(&self) -> impl Iterator<Item = ForgetOne> + use<'a> {
         let (one, count) = match self.opcode {
             Some(Opcode::Forget) => (self.fixed::<ForgetIn>().ok(), 0),

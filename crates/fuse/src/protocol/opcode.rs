@@ -1,7 +1,7 @@
 //! What a request can ask for: the kernel's numbers, and one table of what follows from each.
 //!
-//! Everything that depends on the opcode alone has its column here. What depends on the arguments as well is marked so, and
-//! decided where they are read.
+//! Everything that depends on the opcode alone has its column here. What depends on the arguments
+//! as well is marked so, and decided where they are read.
 
 use super::request::{
     AccessIn, BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, FsyncIn, GetXattrIn,
@@ -115,8 +115,8 @@ pub(crate) struct Traits {
     pub(crate) takes: Takes,
     pub(crate) needs: Needs,
     pub(crate) open: Open,
-    /// It has done nothing when it finds no space, so that it may be carried out once more. Not so what tells of a failure
-    /// once, nor what is done in steps.
+    /// It has done nothing when it finds no space, so that it may be carried out once more. Not so
+    /// what tells of a failure once, nor what is done in steps.
     pub(crate) repeats: bool,
     /// What it is counted as, if it is.
     pub(crate) operation: Option<Operation>,
@@ -170,7 +170,7 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    // opcode    number and name of the kernel    fixed part                     reply  takes       needs   open     repeats counted as
+    // opcode number and name of the kernel fixed part reply takes needs open repeats counted as
     Lookup          1  "LOOKUP"             0,                               Short Short       Engine  ToRoot      false Lookup;
     Forget          2  "FORGET"             size_of::<ForgetIn>(),           Never Short       Engine  ToAll       false Forget;
     Getattr         3  "GETATTR"            16,                              Short Short       Engine  ToAll       false Getattr;

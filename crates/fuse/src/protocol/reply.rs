@@ -91,7 +91,8 @@ records! {
     OpenOut { handle: u64, flags: u32, backing: i32, }
     /// Bytes that were written or copied.
     WriteOut { size: u32, padding: u32, }
-    /// Bytes that were copied, in the wider form; or, of an attribute, how long it is, in its lower half.
+    /// Bytes that were copied, in the wider form; or, of an attribute, how long it is, in its lower
+    /// half.
     LengthOut { len: u64, }
     /// Where to go on in a file.
     LseekOut { offset: u64, }

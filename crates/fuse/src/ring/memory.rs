@@ -62,8 +62,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no slot is left that reaches it. Slots that the kernel may still have are never dropped:
-        // see `queue::Lent`.
+        // SAFETY: mapped by `new`, and no slot is left that reaches it. Slots that the kernel may
+        // still have are never dropped: see `queue::Lent`.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -114,7 +114,8 @@ impl Slot {
     }
 
     fn headers(&self) -> &[u8; HEADERS] {
-        // SAFETY: within the slot's page, which nobody else uses while there is this reference to the slot.
+        // SAFETY: within the slot's page, which nobody else uses while there is this reference to
+        // the slot.
         unsafe { &*self.begin().cast() }
     }
 
@@ -202,7 +203,8 @@ impl Slot {
             .build()
             .user_data(self.number as u64);
         let len = (parts.len() as u32).to_ne_bytes();
-        // SAFETY: an entry is plain data of 128 bytes in the kernel's layout, which has this field of four bytes here.
+        // SAFETY: an entry is plain data of 128 bytes in the kernel's layout, which has this field
+        // of four bytes here.
         unsafe {
             let field = std::ptr::from_mut(&mut entry).cast::<u8>().add(SQE_LEN);
             field.cast::<[u8; 4]>().write(len);

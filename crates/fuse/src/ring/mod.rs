@@ -1,9 +1,9 @@
-//! Requests through io_uring (Linux 6.14 and later): each processor's come to a thread that stays on it, and an answer and
-//! the next request are one system call.
+//! Requests through io_uring (Linux 6.14 and later): each processor's come to a thread that stays
+//! on it, and an answer and the next request are one system call.
 //!
-//! Waking a thread on another processor costs more than most answers do. Here the program that asks and the thread that answers take
-//! turns on one processor. So that nobody waits for somebody else's slow request, those that may take long are offloaded to
-//! worker threads.
+//! Waking a thread on another processor costs more than most answers do. Here the program that asks
+//! and the thread that answers take turns on one processor. So that nobody waits for somebody
+//! else's slow request, those that may take long are offloaded to worker threads.
 //!
 //! | file | owns |
 //! |---|---|
@@ -12,11 +12,13 @@
 //! | `queue` | the thread of one processor |
 //! | `offload` | requests that may take long, and the worker threads that answer them |
 //!
-//! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does everything if the kernel refuses
-//! what a ring is registered with. A ring that fails later ends the mount: nobody else is asked what is asked on its processor.
+//! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does
+//! everything if the kernel refuses what a ring is registered with. A ring that fails later ends
+//! the mount: nobody else is asked what is asked on its processor.
 //!
-//! The rings are made before a process is confined, which cannot make any; each does two kinds of work on two files only,
-//! commands to the mount and waiting for its event, and the kernel refuses it all others.
+//! The rings are made before a process is confined, which cannot make any; each does two kinds of
+//! work on two files only, commands to the mount and waiting for its event, and the kernel refuses
+//! it all others.
 
 mod memory;
 mod offload;
@@ -50,8 +52,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Makes rings for transfers of so many bytes at most, where the kernel may take them. They take no more than an eighth
-    /// of `memory` bytes.
+    /// Makes rings for transfers of so many bytes at most, where the kernel may take them. They
+    /// take no more than an eighth of `memory` bytes.
     pub(crate) fn prepare(largest: u32, memory: u64) -> Option<Self> {
         let enabled = std::fs::read_to_string(ENABLED).ok()?;
         if !matches!(enabled.trim(), "Y" | "1") {
@@ -85,7 +87,8 @@ impl Rings {
     }
 }
 
-/// Starts a thread for each of the `rings`, and as many as `workers` for each kind of request that may take long.
+/// Starts a thread for each of the `rings`, and as many as `workers` for each kind of request that
+/// may take long.
 ///
 /// # Errors
 /// When the system has no thread for one.

@@ -141,12 +141,13 @@ impl Offload {
         jobs.changed.notify_one();
     }
 
-    /// Has a request answered after the kernel has written the file back, by the thread for that: the kernel needs answers to
-    /// other requests meanwhile, also to those that are offloaded.
+    /// Has a request answered after the kernel has written the file back, by the thread for that:
+    /// the kernel needs answers to other requests meanwhile, also to those that are offloaded.
     pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
         let (answerer, notifier) = (self.answerer.clone(), self.notifier.clone());
         let header = slot.request().header;
-        // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
+        // Where there is no thread, the closure is dropped with all it has, so it gets the slot
+        // last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
         let then = Arc::clone(&returns);
         let is_taken = self.writeback.run(move || {

@@ -35,7 +35,8 @@ pub(super) struct Queue {
     slots: Vec<Slot>,
     /// Bytes of a payload.
     payload: usize,
-    /// Slots that it may get beyond those that it has at first: one for each request that waits for the kernel.
+    /// Slots that it may get beyond those that it has at first: one for each request that waits for
+    /// the kernel.
     most_more: usize,
     /// Requests that wait for the kernel.
     waiting: usize,
@@ -82,7 +83,8 @@ impl Queue {
         })
     }
 
-    /// Says which mount the ring is for. It can do nothing but commands to that one and wait for its own event from now on.
+    /// Says which mount the ring is for. It can do nothing but commands to that one and wait for
+    /// its own event from now on.
     ///
     /// # Errors
     /// When the system does not take it.
@@ -183,7 +185,8 @@ impl Queue {
         }
     }
 
-    /// Gives the kernel what is for it and waits a little for something from it, giving way to everybody; `false` if it does not stay awake.
+    /// Gives the kernel what is for it and waits a little for something from it, giving way to
+    /// everybody; `false` if it does not stay awake.
     fn poll_awake(&mut self) -> bool {
         let Some(awake) = &mut self.awake else {
             return false;
@@ -250,16 +253,18 @@ impl Queue {
     }
 
     fn submit(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what entries point to is the memory of slots. Those that the kernel has are in `Lent`: they are not touched,
-        // and their memory stays for good if the kernel has not given them back.
+        // SAFETY: what entries point to is the memory of slots. Those that the kernel has are in
+        // `Lent`: they are not touched, and their memory stays for good if the kernel has not given
+        // them back.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // There is room for all slots and the event.
         pushed.map_err(|_| io::Error::other("a ring is full"))
     }
 }
 
-/// Slots that the kernel has, by their numbers. Of those that it still has when the thread ends, which it does then because the
-/// ring failed, the memory stays: the kernel may write to it as long as the process lives.
+/// Slots that the kernel has, by their numbers. Of those that it still has when the thread ends,
+/// which it does then because the ring failed, the memory stays: the kernel may write to it as long
+/// as the process lives.
 struct Lent(Vec<Option<Slot>>);
 
 impl Drop for Lent {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 const ENABLE_RING: c_int = 12;
 /// `PR_SET_VMA` of `linux/prctl.h`: a name for memory, which the C library gives its own.
 const NAME_MEMORY: c_int = 0x5356_4d41;
-/// What a new thread shares, and what would make it more than a thread: a process, or one with its own idea of users,
-/// files, the network.
+/// What a new thread shares, and what would make it more than a thread: a process, or one with its
+/// own idea of users, files, the network.
 const CLONE_KIND: c_int = libc::CLONE_THREAD
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
@@ -103,14 +103,15 @@ pub(super) const ALLOWED: &[i64] = &[
     libc::SYS_time,
 ];
 
-/// The C library starts threads with it, and its arguments lie in memory, where no filter looks. It takes the older call
-/// when told that there is no such thing.
+/// The C library starts threads with it, and its arguments lie in memory, where no filter looks. It
+/// takes the older call when told that there is no such thing.
 pub(super) const WITHOUT: &[i64] = &[libc::SYS_clone3];
 
 /// What starts threads, after all are there.
 pub(super) const THREADS: &[i64] = &[libc::SYS_clone];
 
-/// `SECCOMP_SET_MODE_FILTER` and `SECCOMP_FILTER_FLAG_TSYNC` of `linux/seccomp.h`: one more filter, for all threads.
+/// `SECCOMP_SET_MODE_FILTER` and `SECCOMP_FILTER_FLAG_TSYNC` of `linux/seccomp.h`: one more filter,
+/// for all threads.
 const ADD_FILTER: u64 = 1;
 const FOR_ALL_THREADS: u64 = 1;
 

@@ -10,13 +10,13 @@ use extant_format::inode::{FileType, InodeFlags};
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel translates the numbers of 32-bit programs, and checks nothing
-/// when somebody else uses those.
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel translates the numbers of 32-bit programs,
+/// and checks nothing when somebody else uses those.
 const GET_FLAGS: u32 = 0x8008_6601;
 pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
 
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, whose record of 28 bytes begins with flags of its own and has the
-/// project at byte 12.
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, whose record of 28 bytes begins with flags of its
+/// own and has the project at byte 12.
 const GET_XFLAGS: u32 = 0x801c_581f;
 const SET_XFLAGS: u32 = 0x401c_5820;
 const EXTENDED: usize = 28;
@@ -56,7 +56,8 @@ fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
 /// Flags that `FS_IOC_GETFLAGS` shows.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
 
-/// Of these, what `FS_IOC_SETFLAGS` changes, as Linux has it: others stay as they are, whatever is asked.
+/// Of these, what `FS_IOC_SETFLAGS` changes, as Linux has it: others stay as they are, whatever is
+/// asked.
 const MODIFIABLE: InodeFlags = ops::CHANGEABLE
     .difference(InodeFlags::NO_COMPRESS)
     .union(InodeFlags::JOURNAL_DATA);
@@ -133,8 +134,8 @@ impl Changes {
         match (self.atime?, self.mtime?, self.ctime) {
             (Stamp::Now, Stamp::Now, None) => Some(Touch::Now),
             (Stamp::Now, Stamp::Now, Some(time)) => Some(Touch::At(time)),
-            // Where it gathers writes it does not say of this time that it is now. A program that asks for another one, to
-            // the nanosecond the same, is not told apart.
+            // Where it gathers writes it does not say of this time that it is now. A program that
+            // asks for another one, to the nanosecond the same, is not told apart.
             (Stamp::Now, Stamp::At(mtime), Some(time)) if mtime == time => Some(Touch::At(time)),
             _ => None,
         }

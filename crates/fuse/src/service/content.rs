@@ -60,7 +60,8 @@ impl Service {
         }
     }
 
-    /// Writes all of `data`, or as much as there is room for: which is an error for data that was kept back.
+    /// Writes all of `data`, or as much as there is room for: which is an error for data that was
+    /// kept back.
     pub(crate) fn write(
         &self,
         caller: Credentials,

@@ -1,15 +1,17 @@
-//! The gate that all requests pass to the file system: the only place where they are counted in, timed and contained.
+//! The gate that all requests pass to the file system: the only place where they are counted in,
+//! timed and contained.
 
 use super::{Answer, Credentials, Errno, Service};
 use crate::protocol::{Needs, Opcode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Service {
-    /// Carries a request out. What its opcode needs is there until it returns: the file system stays open, and space is
-    /// taken on the account of `asker`.
+    /// Carries a request out. What its opcode needs is there until it returns: the file system
+    /// stays open, and space is taken on the account of `asker`.
     ///
     /// # Errors
-    /// Those of `request`. [`Errno::GONE`] after the end, and [`Errno::IO`] if it panics, which costs that request only.
+    /// Those of `request`. [`Errno::GONE`] after the end, and [`Errno::IO`] if it panics, which
+    /// costs that request only.
     pub(crate) fn admit<T>(
         &self,
         opcode: Opcode,
@@ -45,8 +47,8 @@ impl Service {
         })
     }
 
-    /// Answers nothing any more, waits for the requests that are under way, and deletes the files that the kernel
-    /// kept without names.
+    /// Answers nothing any more, waits for the requests that are under way, and deletes the files
+    /// that the kernel kept without names.
     pub(crate) fn finish(&self) {
         self.gate.close();
         self.gate.wait_drained();

@@ -15,7 +15,8 @@
 //!   itself (`default_permissions`), with the caller's groups, which a daemon cannot know without
 //!   looking them up. Where only the superuser gets in and asks for that
 //!   (`no_default_permissions`), nobody checks.
-//! - Nobody else changes the file system, so what the kernel was told stays true until it changes it.
+//! - Nobody else changes the file system, so what the kernel was told stays true until it changes
+//!   it.
 
 mod attributes;
 mod content;
@@ -113,8 +114,8 @@ impl From<Error> for Errno {
 /// What a request gets.
 pub(crate) type Answer<T = ()> = Result<T, Errno>;
 
-/// The extended attribute of the root that holds what a mount has done, as `extant stats` prints it.
-/// It is not listed.
+/// The extended attribute of the root that holds what a mount has done, as `extant stats` prints
+/// it. It is not listed.
 pub const METRICS: &str = "system.extant.metrics";
 
 /// The user and the group that a request comes from.
@@ -149,7 +150,8 @@ pub(crate) struct Service {
     metrics: Metrics,
     /// Closed when the mount is over: the file system can be closed once nobody is inside.
     gate: JoinGate,
-    /// When nobody read for a while what the kernel forgets, for the last time: microseconds after [`since`](Self::since).
+    /// When nobody read for a while what the kernel forgets, for the last time: microseconds after
+    /// [`since`](Self::since).
     paused: CountedAtomicU64,
     since: Instant,
     /// Transfers from this length on go past the engine's memory, if any do.
@@ -188,7 +190,8 @@ impl Service {
         self.fs.spending_for(&Caller::new(caller.uid, caller.gid))
     }
 
-    /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.
+    /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after
+    /// it has written.
     fn sync_inode(&self, held: &Held) -> Answer {
         if self.syncs_all {
             Ok(ops::fsync(&self.fs, held)?)

@@ -1,7 +1,7 @@
 //! Whatever changes or reads a directory.
 //!
-//! The kernel holds a directory's lock over each of these requests, so names in it stand still between a look and a
-//! change.
+//! The kernel holds a directory's lock over each of these requests, so names in it stand still
+//! between a look and a change.
 
 use super::{Answer, Attributes, Credentials, Errno, Node, Service, file_type_of};
 use extant_core::inode::{DeviceNumber, FileType, Held, Inode};
@@ -84,8 +84,8 @@ impl Service {
         match self.fs.hold(ino) {
             Ok(held) => {
                 let view = held.view();
-                // Where values of attributes lie nobody gets by a handle, nor what has lost its last name: the kernel asks for
-                // what it has forgotten.
+                // Where values of attributes lie nobody gets by a handle, nor what has lost its
+                // last name: the kernel asks for what it has forgotten.
                 let is_file = !view.flags().contains(InodeFlags::EA_INODE) && view.disk().links > 0;
                 drop(view);
                 let found = is_file.then(|| self.entry(&held));
@@ -153,7 +153,8 @@ impl Service {
         self.hand_out(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
-    /// Makes a file without a name, near `parent`. It is there until the kernel forgets it, unless it gets a name.
+    /// Makes a file without a name, near `parent`. It is there until the kernel forgets it, unless
+    /// it gets a name.
     pub(crate) fn tmpfile(
         &self,
         caller: Credentials,

@@ -1,4 +1,5 @@
-//! Requests as the kernel makes them, without a kernel: whose rights count, what is an error, and how it ends.
+//! Requests as the kernel makes them, without a kernel: whose rights count, what is an error, and
+//! how it ends.
 
 use super::*;
 use crate::protocol::Opcode;

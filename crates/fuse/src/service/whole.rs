@@ -1,4 +1,5 @@
-//! What an `ioctl` asks of the file system as a whole: its label, and telling the device of what is free.
+//! What an `ioctl` asks of the file system as a whole: its label, and telling the device of what is
+//! free.
 //!
 //! Linux asks for `CAP_SYS_ADMIN`, of which the kernel does not tell a FUSE file system. Here root
 //! may, and the user of the mount, whose image it is.
@@ -7,8 +8,8 @@ use super::{Answer, Credentials, Errno, Service};
 use extant_core::alloc::TrimRange;
 use extant_core::ops;
 
-/// `FITRIM`, whose record has three numbers of 64 bits: where to begin, how long, and the shortest run. The second comes back as
-/// what was told of.
+/// `FITRIM`, whose record has three numbers of 64 bits: where to begin, how long, and the shortest
+/// run. The second comes back as what was told of.
 const TRIM: u32 = 0xc018_5879;
 /// `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL`.
 const GET_LABEL: u32 = 0x8100_9431;

@@ -19,7 +19,8 @@ const TICK: Duration = Duration::from_millis(12);
 const LIST: &str = "system.posix_acl_access";
 const CHANGED: [&str; 2] = ["same", "changed"];
 
-/// An access control list with these permissions of owner, group and others, and of user 5 if there are any.
+/// An access control list with these permissions of owner, group and others, and of user 5 if there
+/// are any.
 fn list(owner: u16, user: Option<u16>, group: u16, other: u16) -> Vec<u8> {
     let all = u32::MAX;
     let mut entries = vec![(1_u16, owner, all), (4, group, all), (32, other, all)];
@@ -128,7 +129,8 @@ const fn at(secs: i64, nanos: i64) -> Timespec {
 const NOW: Timespec = at(0, UTIME_NOW);
 const OMIT: Timespec = at(0, UTIME_OMIT);
 
-/// In a directory with `f` and its other name `h`, `g`, a symbolic link `s`, and `d` with `in` inside.
+/// In a directory with `f` and its other name `h`, `g`, a symbolic link `s`, and `d` with `in`
+/// inside.
 const OPERATIONS: &[Operation] = &[
     ("chmod", |d| {
         fs::set_permissions(d.join("f"), Permissions::from_mode(0o640))
@@ -489,7 +491,8 @@ fn what_protected_files_take_is_what_linux_says() {
     }
 }
 
-/// The mode of a file of user 100 and group 100 with set-group-ID, after a list was set by that user, of these groups.
+/// The mode of a file of user 100 and group 100 with set-group-ID, after a list was set by that
+/// user, of these groups.
 fn after_a_list(root: &Path, name: &str, groups: &'static [u32], value: &[u8]) -> u32 {
     let path = root.join(name);
     fs::write(&path, b"").unwrap();

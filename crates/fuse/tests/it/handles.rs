@@ -1,4 +1,5 @@
-//! Files that are known by a handle, as servers of files know them, after the kernel has forgotten them.
+//! Files that are known by a handle, as servers of files know them, after the kernel has forgotten
+//! them.
 
 use crate::support::Image;
 use crate::syscalls::Handle;

@@ -1,4 +1,4 @@
-//! The same done on our mount and on the kernel's ext4, with the same outcome.
+//! Calls done on our mount and on the kernel's ext4, with the same outcome.
 
 use crate::support::Image;
 use extant_testkit::mount::{KernelMount, Mode};
@@ -325,8 +325,8 @@ fn lists(r: &mut Record<'_>) {
     tool("chattr").arg("+i").arg(r.at("listed/child")).ok();
     r.tried("immutable", fs::write(r.at("listed/child"), b"x"));
     tool("chattr").arg("-i").arg(r.at("listed/child")).ok();
-    // One with content, an empty one and a directory become what ext3 has, and what they were. Linux refuses to turn what
-    // lies in more than one piece, so there is but one block.
+    // One with content, an empty one and a directory become what ext3 has, and what they were.
+    // Linux refuses to turn what lies in more than one piece, so there is but one block.
     for (name, size) in [("mapped", 1000), ("unmapped", 0)] {
         fs::write(r.at(name), vec![7; size]).unwrap();
     }
@@ -345,8 +345,8 @@ fn lists(r: &mut Record<'_>) {
     r.note("flags", flags.split_whitespace().next().map(str::to_owned));
 }
 
-/// Starts a program that was just written, and waits for its end. A process that another test starts
-/// at the same time may have the file open for writing until it runs its own program.
+/// Starts a program that was just written, and waits for its end. A process that another test
+/// starts at the same time may have the file open for writing until it runs its own program.
 fn start(program: &Path) -> io::Result<ExitStatus> {
     let mut started = Command::new(program).status();
     for _ in 0..100 {

@@ -278,7 +278,8 @@ fn what_was_written_before_a_file_became_immutable_is_in_it_through_io_uring() {
 /// The file that the child process makes.
 const MAPPED: &str = "EXTANT_TEST_MAPPED";
 
-/// Makes a file, has it hold 300,000 times the `number`, and makes it immutable while the kernel still has that.
+/// Makes a file, has it hold 300,000 times the `number`, and makes it immutable while the kernel
+/// still has that.
 fn seal(path: &Path, number: u8, write: fn(&File, &[u8])) {
     let mut options = File::options();
     let new = options.read(true).write(true).create_new(true).open(path);
@@ -374,7 +375,8 @@ fn keep_the_reserve(options: &str) {
     let got = as_user(|| reserve(&mount.at("theirs"), before + 10));
     assert_eq!(got, (before, full));
     assert_eq!(available(), 0);
-    // Nor can they make what takes space, or write, also where the kernel keeps that for them and asks for room later.
+    // Nor can they make what takes space, or write, also where the kernel keeps that for them and
+    // asks for room later.
     let made = as_user(|| fs::create_dir(mount.at("dir")));
     assert_eq!(made.unwrap_err().kind(), ErrorKind::StorageFull);
     let kept_back = as_user(|| {

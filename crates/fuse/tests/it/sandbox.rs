@@ -52,8 +52,8 @@ fn forget(without: &str) {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// What the filter of system calls refuses by itself, whatever else there is, and what it lets through: with what came
-/// of it. Nothing of this does anything where it is not refused.
+/// What the filter of system calls refuses by itself, whatever else there is, and what it lets
+/// through: with what came of it. Nothing of this does anything where it is not refused.
 fn filtered() -> Vec<(&'static str, bool)> {
     let own = u64::from(std::process::id());
     let parent = u64::from(std::os::unix::process::parent_id());
@@ -255,7 +255,8 @@ fn child() {
     println!("closed");
 }
 
-/// A directory that the child mounts on. The child cannot unmount, and one that gives up leaves a mount nobody answers for.
+/// A directory that the child mounts on. The child cannot unmount, and one that gives up leaves a
+/// mount nobody answers for.
 struct Point(tempfile::TempDir);
 
 impl Point {
@@ -322,7 +323,8 @@ fn confined(without: &str, options: &str) -> Vec<String> {
         said
     });
     assert!(child.wait().unwrap().success(), "{said:?}");
-    // One that is refused unmounts by itself. A dead mount would fail to be looked at, a live one lie on another device.
+    // One that is refused unmounts by itself. A dead mount would fail to be looked at, a live one
+    // lie on another device.
     let of = |path: &Path| fs::metadata(path).unwrap().dev();
     assert_eq!(of(point.path()), of(&std::env::temp_dir()));
     image.assert_clean();

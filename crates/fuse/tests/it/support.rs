@@ -109,8 +109,8 @@ impl Mount {
             let requests = self.metric("extant_ring_requests_total");
             assert_ne!(requests, "0", "nothing came through io_uring");
         }
-        // Processes that other tests start have our files until they run a program of their own: the session ends
-        // when the last is gone.
+        // Processes that other tests start have our files until they run a program of their own:
+        // the session ends when the last is gone.
         rustix::mount::unmount(self.path(), UnmountFlags::DETACH).expect("it is mounted");
         let session = self.session.take().expect("mounted once");
         let ended = session.join().expect("no thread of the mount panicked");

@@ -9,11 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{copy_nonoverlapping, null_mut};
 
-/// Calls the system. Only for calls to which an address of 0, or of nothing at all, is an error and no more.
+/// Calls the system. Only for calls to which an address of 0, or of nothing at all, is an error and
+/// no more.
 pub(crate) fn call(number: libc::c_long, arguments: [u64; 5]) -> Result<u64, Errno> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: the arguments are numbers, null, or no address of this process; what the kernel would do with them if it
-    // did not refuse the call is to report an error, or touches no memory.
+    // SAFETY: the arguments are numbers, null, or no address of this process; what the kernel would
+    // do with them if it did not refuse the call is to report an error, or touches no memory.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, 0_u64) };
     match u64::try_from(result) {
         Ok(result) => Ok(result),
@@ -21,13 +22,14 @@ pub(crate) fn call(number: libc::c_long, arguments: [u64; 5]) -> Result<u64, Err
     }
 }
 
-/// Writes `data` from the beginning of a file that is as long, through memory that it is mapped to until this process ends. Not
-/// for a process that answers for the file itself: the kernel may hold its memory while it waits for an answer.
+/// Writes `data` from the beginning of a file that is as long, through memory that it is mapped to
+/// until this process ends. Not for a process that answers for the file itself: the kernel may hold
+/// its memory while it waits for an answer.
 pub(crate) fn write_mapped(file: &File, data: &[u8]) {
     file.set_len(data.len() as u64).unwrap();
     let (len, how) = (data.len(), ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: the memory is new, and of a file that nobody makes shorter; nothing else here knows of it, and it is as long as
-    // what is copied to it.
+    // SAFETY: the memory is new, and of a file that nobody makes shorter; nothing else here knows
+    // of it, and it is as long as what is copied to it.
     unsafe {
         let memory = mmap(null_mut(), len, how, MapFlags::SHARED, file, 0).unwrap();
         copy_nonoverlapping(data.as_ptr(), memory.cast(), len);
@@ -44,7 +46,8 @@ pub(crate) fn act_for(user: u32) {
     }
 }
 
-/// A request to the system's asynchronous I/O, in the form of `linux/aio_abi.h` on machines whose lower bytes come first.
+/// A request to the system's asynchronous I/O, in the form of `linux/aio_abi.h` on machines whose
+/// lower bytes come first.
 #[repr(C)]
 struct Control {
     data: u64,
@@ -103,7 +106,8 @@ impl Asynchronous {
         };
         let mut list = [&raw mut control];
         let mut event = Event::default();
-        // SAFETY: what the kernel is told of lives until the second call has returned, which it does when the request has ended.
+        // SAFETY: what the kernel is told of lives until the second call has returned, which it
+        // does when the request has ended.
         let (submitted, ended) = unsafe {
             let submitted = libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_mut_ptr());
             let none = null_mut::<libc::timespec>();
@@ -148,7 +152,8 @@ impl Handle {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let (at, to) = (libc::AT_FDCWD, &raw mut handle);
         let mut mount = 0;
-        // SAFETY: the name ends with a zero byte, and the handle has room for as many bytes as it says.
+        // SAFETY: the name ends with a zero byte, and the handle has room for as many bytes as it
+        // says.
         let done =
             unsafe { libc::name_to_handle_at(at, name.as_ptr(), to.cast(), &raw mut mount, 0) };
         match done {
@@ -157,7 +162,8 @@ impl Handle {
         }
     }
 
-    /// The same kind of handle of another inode: FUSE has the node in the first two words, the upper half first.
+    /// Turns the handle into one of another inode: FUSE has the node in the first two words, the
+    /// upper half first.
     pub(crate) fn of_node(mut self, node: u64) -> Self {
         let (upper, lower) = ((node >> 32) as u32, node as u32);
         self.bytes[..4].copy_from_slice(&upper.to_ne_bytes());

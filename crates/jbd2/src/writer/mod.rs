@@ -20,15 +20,17 @@
 //!    completed before.
 //! 3. The commit block is written, and beside it the journal superblock if it has to change: it
 //!    says where a log begins that was empty until now, allows revokes, or takes the tail that
-//!    [`LogWriter::queue_tail`] left. The two may reach the device in any order: a commit block that
-//!    nobody finds from the superblock is a transaction that never happened, which nobody was
-//!    told of yet; and a superblock that points at a transaction without commit block, an empty log.
+//!    [`LogWriter::queue_tail`] left. The two may reach the device in any order: a commit block
+//!    that nobody finds from the superblock is a transaction that never happened, which nobody was
+//!    told of yet; and a superblock that points at a transaction without commit block, an empty
+//!    log.
 //! 4. Second flush. The transaction is committed, and the space behind the tail free.
 //!
 //! # Invariants
 //! - A durable tail precedes reuse. Space counts as free only when the superblock that leaves it
 //!   out is durable: were it overwritten before, recovery would begin at the old tail, find a
-//!   record of a much later transaction there, and take the log for empty, live transactions and all.
+//!   record of a much later transaction there, and take the log for empty, live transactions and
+//!   all.
 //! - Transactions are numbered without gaps, which is how recovery knows where the log ends.
 //! - After the device failed, nothing is written any more but [`LogWriter::record_error`]: what
 //!   is durable then is unknown, and the log as it was last known is what recovery must find.
@@ -265,8 +267,8 @@ impl LogWriter {
     /// a log for another's when its times go backwards.
     ///
     /// # Errors
-    /// `OutOfTurn` when `tid` is not the appended transaction; `Device` stops the writer, and whether
-    /// the transaction is durable is then unknown; `Stopped`.
+    /// `OutOfTurn` when `tid` is not the appended transaction; `Device` stops the writer, and
+    /// whether the transaction is durable is then unknown; `Stopped`.
     pub fn commit(&mut self, tid: Tid, time: CommitTime) -> JournalResult<CommitReceipt> {
         self.check_running()?;
         let Some(open) = self.open.filter(|open| open.span.tid == tid) else {
@@ -314,9 +316,9 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Sets the tail as [`LogWriter::set_tail`] does, without a flush of its own: the next commit writes the tail
-    /// between its two flushes. The first of them makes the home writes durable, which here must
-    /// only be *completed*; after the second the space is free.
+    /// Sets the tail as [`LogWriter::set_tail`] does, without a flush of its own: the next commit
+    /// writes the tail between its two flushes. The first of them makes the home writes durable,
+    /// which here must only be *completed*; after the second the space is free.
     ///
     /// # Errors
     /// `OutOfTurn` for a transaction that is not in the log; `Stopped`.
@@ -467,7 +469,8 @@ impl LogWriter {
         self.flush(at)
     }
 
-    /// What [`LogMutant::CommitBlockFirst`] does: the commit block, durable before the transaction is.
+    /// What [`LogMutant::CommitBlockFirst`] does: the commit block, durable before the transaction
+    /// is.
     fn commit_too_early(&mut self, span: &LogSpan, crc: Option<u32>) -> JournalResult<()> {
         let open = OpenTransaction {
             span: *span,

@@ -1,4 +1,5 @@
-//! Blocks whose numbers have more than 32 bits: logged by us, replayed by us, by e2fsck and by the kernel.
+//! Blocks whose numbers have more than 32 bits: logged by us, replayed by us, by e2fsck and by the
+//! kernel.
 //!
 //! The file system is 17 TiB large and a sparse file in memory.
 
@@ -21,7 +22,8 @@ const HIGH: u64 = (1 << 32) + LOW;
 /// How many of each are looked at.
 const COUNT: u64 = 6;
 
-/// Of the file system, and compatible and incompatible ones of the journal: no checksums, v1, v2, v3.
+/// Of the file system, and compatible and incompatible ones of the journal: no checksums, v1, v2,
+/// v3.
 const FEATURES: [(&str, [(u32, u32); 2]); 2] = [
     ("^metadata_csum,uninit_bg", [(0x0, 0x2), (0x1, 0x2)]),
     ("metadata_csum", [(0x0, 0xa), (0x0, 0x12)]),
@@ -122,7 +124,8 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// Begins a log with these features, and leaves it dirty. Returns what the blocks hold when it is replayed.
+    /// Begins a log with these features, and leaves it dirty. Returns what the blocks hold when it
+    /// is replayed.
     fn begin(&mut self, (compat, incompat): (u32, u32)) -> Vec<(u64, Vec<u8>)> {
         let file = File::options().read(true).write(true).open(&self.image);
         let file = file.unwrap();

@@ -1,5 +1,5 @@
-//! The journal as a reader meets it (logs made here, and logs the kernel left behind), and as a writer
-//! leaves it: to ourselves, to e2fsck, to the kernel, and to a crash at any moment.
+//! The journal as a reader meets it (logs made here, and logs the kernel left behind), and as a
+//! writer leaves it: to ourselves, to e2fsck, to the kernel, and to a crash at any moment.
 
 mod blocks_over_32_bits;
 mod crash;

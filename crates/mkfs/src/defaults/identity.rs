@@ -1,8 +1,9 @@
 //! The mark by which this builder knows its own file systems.
 //!
-//! There is no field for the name of a builder that others leave alone. But the seed of the directory hash never changes in the life
-//! of a file system, means nothing, and has room: its last four bytes follow from the twelve before. Those stay random, so
-//! names that collide are as hard to find as ever. A file system of another builder has the mark once in 2^32.
+//! There is no field for the name of a builder that others leave alone. But the seed of the
+//! directory hash never changes in the life of a file system, means nothing, and has room: its last
+//! four bytes follow from the twelve before. Those stay random, so names that collide are as hard
+//! to find as ever. A file system of another builder has the mark once in 2^32.
 
 use uuid::Uuid;
 

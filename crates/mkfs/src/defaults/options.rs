@@ -144,7 +144,8 @@ pub struct FormatOptions {
     pub uuid: [u8; 16],
     /// Seed of the directory hash.
     pub hash_seed: [u8; 16],
-    /// Returns the percentage of the blocks reserved for privileged users, 0 to 50; by the profile if `None`.
+    /// Returns the percentage of the blocks reserved for privileged users, 0 to 50; by the profile
+    /// if `None`.
     pub reserved_percent: Option<f64>,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),

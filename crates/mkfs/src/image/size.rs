@@ -19,8 +19,8 @@ pub enum Headroom {
     Bytes(u64),
     /// This share of what the source takes, in percent.
     Percent(f64),
-    /// Room for small changes: 5 % of what the source takes, and at least 1 MiB. What is kept for privileged users counts as
-    /// a part of it.
+    /// Room for small changes: 5 % of what the source takes, and at least 1 MiB. What is kept for
+    /// privileged users counts as a part of it.
     ForChanges,
 }
 

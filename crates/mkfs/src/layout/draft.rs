@@ -218,7 +218,8 @@ impl Draft {
     /// There is no such inode, or a number does not fit the format.
     pub fn put_inode(&mut self, ino: Ino, inode: &Inode) -> PlanResult<()> {
         if inode.size > SMALL_FILE_MAX {
-            // Also where it was asked not to be on: the file system's own files need it, as Linux turns it on for any file.
+            // Also where it was asked not to be on: the file system's own files need it, as Linux
+            // turns it on for any file.
             self.change_superblock(|raw| {
                 let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
                 raw.feature_ro_compat.set(bits);

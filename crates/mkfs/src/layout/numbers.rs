@@ -40,7 +40,8 @@ pub(super) struct Numbers<'a> {
     /// Whole blocks, or clusters, of the size asked for.
     blocks_asked: u64,
     blocks: u64,
-    /// Blocks kept for privileged users: a share of what was asked for, cut whenever a last group is.
+    /// Blocks kept for privileged users: a share of what was asked for, cut whenever a last group
+    /// is.
     reserved: u64,
     first_data_block: u32,
     blocks_per_group: u32,
@@ -381,8 +382,9 @@ impl<'a> Numbers<'a> {
         blocks.min(u64::from(self.block_size.bytes() / 4)) as u32
     }
 
-    /// The blocks that a limit to growing asks for, as mke2fs counts them: in groups of the size that was asked for or is
-    /// usual, whatever they come to be. Where that is none, there is no limit.
+    /// The blocks that a limit to growing asks for, as mke2fs counts them: in groups of the size
+    /// that was asked for or is usual, whatever they come to be. Where that is none, there is no
+    /// limit.
     fn asked_gdt_blocks(&self) -> u32 {
         let Some(limit) = self.options.resize_limit else {
             return 0;
@@ -596,7 +598,8 @@ impl<'a> Numbers<'a> {
                 to.set(group);
             }
         }
-        // The end may lie before what was asked for, of which this is a share; more than a half is none that Linux takes.
+        // The end may lie before what was asked for, of which this is a share; more than a half is
+        // none that Linux takes.
         let reserved = self.reserved.min(self.blocks / 2);
         raw.r_blocks_count_lo.set(reserved as u32);
         raw.r_blocks_count_hi.set((reserved >> 32) as u32);

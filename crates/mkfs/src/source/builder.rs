@@ -32,8 +32,8 @@ pub struct Meta {
     pub times: Times,
     /// Extended attributes in any order; of two with one name the later counts.
     pub xattrs: Vec<Xattr>,
-    /// Flags of `chattr`, as `FS_IOC_GETFLAGS` gives them. Those that a user cannot set on ext4 are ignored, and all on
-    /// what is neither a regular file nor a directory.
+    /// Flags of `chattr`, as `FS_IOC_GETFLAGS` gives them. Those that a user cannot set on ext4 are
+    /// ignored, and all on what is neither a regular file nor a directory.
     pub flags: u32,
 }
 
@@ -571,7 +571,8 @@ impl Canonical {
     }
 }
 
-/// The permission bits of a node. Linux shows no others than these of a symbolic link, whatever an archive says.
+/// The permission bits of a node. Linux shows no others than these of a symbolic link, whatever an
+/// archive says.
 fn permissions(kind: FileType, mode: u16) -> u16 {
     match kind {
         FileType::Symlink => 0o777,
@@ -582,13 +583,14 @@ fn permissions(kind: FileType, mode: u16) -> u16 {
 /// In the place of flags: they are read when the file is opened for its content.
 pub(crate) const FLAGS_LATER: u32 = u32::MAX;
 
-/// The flags that ext4 lets users set on a file of this kind. A flag that needs a feature is not among them.
+/// The flags that ext4 lets users set on a file of this kind. A flag that needs a feature is not
+/// among them.
 pub(crate) fn settable_flags(kind: FileType, flags: u32) -> u32 {
     if flags == FLAGS_LATER && kind == FileType::Regular {
         return flags;
     }
-    // Secure removal, undeletion, compression, synchronous, immutable, append only, no dump, no access time, data
-    // journalling, no tail merging.
+    // Secure removal, undeletion, compression, synchronous, immutable, append only, no dump, no
+    // access time, data journalling, no tail merging.
     const FILES: u32 = 0xff | 0x4000 | 0x8000;
     // Synchronous directory, top of a hierarchy.
     const DIRECTORIES: u32 = FILES | 0x1_0000 | 0x2_0000;

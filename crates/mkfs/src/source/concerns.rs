@@ -1,16 +1,19 @@
-//! What is not kept as the source has it, or is kept and will surprise: told beside a result, never in silence.
+//! What is not kept as the source has it, or is kept and will surprise: told beside a result, never
+//! in silence.
 
 use super::model::{NodeId, Tree};
 
 /// Bytes of the longest path that Linux takes, its end not counted.
 const PATH_MAX: usize = 4095;
-/// Seconds since 1970 that inodes with extra fields hold; smaller ones hold the first of it, up to `i32::MAX`.
+/// Seconds since 1970 that inodes with extra fields hold; smaller ones hold the first of it, up to
+/// `i32::MAX`.
 const TIME_MIN: i64 = i32::MIN as i64;
 const TIME_MAX: i64 = i32::MAX as i64 + (3 << 32);
 
 impl Tree {
-    /// Sentences about what the image will not have as the source has it, in inodes of this many bytes, and about what programs will
-    /// not be able to use. Each names one example and says how many there are.
+    /// Sentences about what the image will not have as the source has it, in inodes of this many
+    /// bytes, and about what programs will not be able to use. Each names one example and says how
+    /// many there are.
     #[must_use]
     pub fn concerns(&self, inode_size: u32) -> Vec<String> {
         let mut all = self.warnings.clone();

@@ -11,7 +11,8 @@ const DIGEST: usize = 64;
 const FLATTEN: &str =
     "flatten it first, such as with docker load, docker create and docker export, or umoci unpack";
 
-/// Refuses a tree whose root is an OCI layout, or what container tools save an image as, and one that is a single layer.
+/// Refuses a tree whose root is an OCI layout, or what container tools save an image as, and one
+/// that is a single layer.
 pub(super) fn check(tree: &Tree, source: &Path) -> SourceResult<()> {
     let refuse = |what: String, exclude: &str| {
         Err(SourceError::NotASource {
@@ -69,8 +70,8 @@ fn kind(tree: &Tree) -> Option<(&'static str, &'static str)> {
     (file("repositories") && has_layers()).then_some(("what docker save writes", "repositories"))
 }
 
-/// A layer: `DIGEST/layer.tar`, `DIGEST.tar`, also compressed, or, beside a file `version` (`has_version`), a file that is called
-/// by its digest alone.
+/// A layer: `DIGEST/layer.tar`, `DIGEST.tar`, also compressed, or, beside a file `version`
+/// (`has_version`), a file that is called by its digest alone.
 fn is_layer(tree: &Tree, name: &[u8], id: NodeId, has_version: bool) -> bool {
     let suffixes: [&[u8]; 4] = [b".tar", b".tar.gz", b".tar.zst", b".tgz"];
     let stem = suffixes

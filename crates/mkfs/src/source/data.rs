@@ -105,7 +105,8 @@ impl Tree {
         Ok(data)
     }
 
-    /// Finds out the flags of `chattr` of a node, as `FS_IOC_GETFLAGS` numbers them: those that a user can set on ext4.
+    /// Finds out the flags of `chattr` of a node, as `FS_IOC_GETFLAGS` numbers them: those that a
+    /// user can set on ext4.
     ///
     /// # Errors
     ///

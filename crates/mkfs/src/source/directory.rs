@@ -4,8 +4,8 @@
 //! parallel, then the findings go into the builder one after the other. So descriptors in use
 //! are bounded by the number of threads, whatever the depth or width of the source.
 //!
-//! What a file is, whose it is and what attributes it has is asked through the C library, so that `fakeroot` and
-//! `pseudo` are heard.
+//! What a file is, whose it is and what attributes it has is asked through the C library, so that
+//! `fakeroot` and `pseudo` are heard.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -315,8 +315,8 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The flags of `chattr`. A file system without them says so in many ways, and a file that cannot be opened fails later, where
-    /// its content is missed.
+    /// The flags of `chattr`. A file system without them says so in many ways, and a file that
+    /// cannot be opened fails later, where its content is missed.
     fn flags(&self, name: &[u8], kind: FileType) -> u32 {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let of =

@@ -1,4 +1,5 @@
-//! Random options beside `mke2fs`: the same geometry and features, and file systems that `e2fsck -fn` accepts.
+//! Random options beside `mke2fs`: the same geometry and features, and file systems that
+//! `e2fsck -fn` accepts.
 //!
 //! `EXTANT_GEOMETRY_SETS` says how many sets of options; `EXTANT_SEED` repeats a run.
 
@@ -176,7 +177,8 @@ impl Set {
         }
     }
 
-    /// A size to which it can grow. With `^resize_inode` mke2fs turns the feature on again, and ours refuses the two.
+    /// A size to which it can grow. With `^resize_inode` mke2fs turns the feature on again, and
+    /// ours refuses the two.
     fn choose_limit(&mut self, rng: &mut Rng) {
         let list = self.args.iter().position(|arg| arg == "-O");
         let list = list.map_or("", |at| self.args[at + 1].as_str());
@@ -235,7 +237,8 @@ const FIELDS: [&str; 13] = [
 
 fn geometry(image: &Path) -> Vec<String> {
     let text = tool("dumpe2fs").arg("-h").arg(image).ok().text();
-    // What is kept for growing means nothing without the inode that has it; mke2fs leaves a number all the same.
+    // What is kept for growing means nothing without the inode that has it; mke2fs leaves a number
+    // all the same.
     let has_resize_inode = text.contains("resize_inode");
     text.lines()
         .filter(|line| has_resize_inode || !line.starts_with("Reserved GDT blocks:"))

@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //!
-//! - A guard gives the value back before it lets the checker's lock go: its fields are in that order.
+//! - A guard gives the value back before it lets the checker's lock go: its fields are in that
+//!   order.
 //! - No time passes: a timed wait ends by notification only. So a wake-up that is missing shows as
 //!   a deadlock and is not hidden by a timeout.
 

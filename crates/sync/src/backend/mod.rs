@@ -9,11 +9,11 @@
 //! | feature `shuttle` | `locks.rs` over shuttle's | shuttle's: sequentially consistent, schedules sampled |
 //! | feature `loom` | `locks.rs` over loom's | loom's: weak memory, all schedules of a small case |
 //!
-//! In a model no time passes, a thread moves to another CPU each time it asks where it is, and there
-//! are two CPUs. Shared pointers under an epoch are loom's as well (`pointers.rs`); shuttle changes threads before each use of one.
-//! `crossbeam-epoch` itself stays what it is in all builds: a model runs all its threads on one
-//! of the system's, so that one epoch participant stands for all of them and frees nothing while
-//! any of them holds a guard.
+//! In a model no time passes, a thread moves to another CPU each time it asks where it is, and
+//! there are two CPUs. Shared pointers under an epoch are loom's as well (`pointers.rs`); shuttle
+//! changes threads before each use of one. `crossbeam-epoch` itself stays what it is in all builds:
+//! a model runs all its threads on one of the system's, so that one epoch participant stands for
+//! all of them and frees nothing while any of them holds a guard.
 
 #[cfg(all(feature = "loom", feature = "shuttle"))]
 compile_error!("the features `loom` and `shuttle` are two answers to one question: choose one");
@@ -63,8 +63,8 @@ pub(crate) const IS_MODEL: bool = cfg!(any(feature = "loom", feature = "shuttle"
 
 /// Shared atomics and fences, known to the model checker in a build that has one.
 ///
-/// For loads and stores. Shared read-modify-writes outside this crate are those of the counted types,
-/// such as [`CountedAtomicU64`](crate::CountedAtomicU64).
+/// For loads and stores. Shared read-modify-writes outside this crate are those of the counted
+/// types, such as [`CountedAtomicU64`](crate::CountedAtomicU64).
 pub mod atomic {
     #[cfg(feature = "loom")]
     pub use loom::sync::atomic::{
@@ -114,8 +114,8 @@ pub(crate) use pointers::Atomic as EpochPointer;
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::atomic::AtomicPtr;
 
-/// What a pointer that goes away points to, which goes with it. Null in loom's models: what is freed after its
-/// execution has ended may not touch it, and stays.
+/// What a pointer that goes away points to, which goes with it. Null in loom's models: what is
+/// freed after its execution has ended may not touch it, and stays.
 #[inline(always)]
 pub(crate) fn last_of<T>(pointer: &mut AtomicPtr<T>) -> *mut T {
     #[cfg(feature = "loom")]

@@ -1,8 +1,8 @@
 //! Shared pointers in loom's models: those of `crossbeam-epoch`, held by loom's atomics.
 //!
-//! So loom sees each look at a pointer and each publication of one, goes through their orders, and lets a look find
-//! whatever weak memory may show. What pointers point to is freed by the real epoch, which in a model frees
-//! nothing while any guard is held.
+//! So loom sees each look at a pointer and each publication of one, goes through their orders, and
+//! lets a look find whatever weak memory may show. What pointers point to is freed by the real
+//! epoch, which in a model frees nothing while any guard is held.
 
 #![allow(unsafe_code)]
 

@@ -272,7 +272,8 @@ impl Use {
 
 /// Which thread used a lock or an atomic last, and how often it was used since the last reset.
 ///
-/// One word: the low bits of the round, the thread and the count. What two threads do at once may be counted once.
+/// One word: the low bits of the round, the thread and the count. What two threads do at once may
+/// be counted once.
 #[derive(Debug)]
 pub(crate) struct Uses(AtomicU64);
 

@@ -141,7 +141,8 @@ fn how_often_threads_meet_at_a_lock_is_known_from_the_uses_of_each() {
     let own = since("one for each", alone[1]);
     assert!((stat::meetings(alone[0], shared, 4) - 1.0).abs() < 1e-9);
     assert!(stat::meetings(alone[1], own, 4) < 1e-9);
-    // A thread that meets itself in one of ten uses meets the others as often, if all use the same ten locks.
+    // A thread that meets itself in one of ten uses meets the others as often, if all use the same
+    // ten locks.
     assert!((stat::meetings((100, 1000), (400, 16_000), 4) - 0.1).abs() < 1e-9);
 }
 

@@ -34,7 +34,8 @@ impl Loaded {
         self.table.get(&KEY, &pin()).copied()
     }
 
-    /// Finds the value, loads it, or waits for who does. `load` is the read of the device; `None` gives up.
+    /// Finds the value, loads it, or waits for who does. `load` is the read of the device; `None`
+    /// gives up.
     fn get(&self, mut load: impl FnMut() -> Option<Result<u32, ()>>) -> Result<u32, ()> {
         loop {
             if let Some(found) = self.lookup() {
@@ -105,7 +106,8 @@ fn three_who_miss_are_all_served() {
     });
 }
 
-/// Nothing is kept of a load that failed: who waited for it hears of it, who comes later tries again.
+/// Nothing is kept of a load that failed: who waited for it hears of it, who comes later tries
+/// again.
 #[test]
 fn a_failure_reaches_those_who_wait_and_no_others() {
     exhaust(
@@ -152,7 +154,8 @@ fn who_waits_for_a_load_that_was_given_up_loads_himself() {
     );
 }
 
-/// The device changes, and then whoever changed it discards: what was read before is not found afterwards.
+/// The device changes, and then whoever changed it discards: what was read before is not found
+/// afterwards.
 #[test]
 fn what_was_discarded_while_it_was_loaded_is_not_kept() {
     exhaust(

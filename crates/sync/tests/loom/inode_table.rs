@@ -1,5 +1,5 @@
-//! How an inode leaves the table while others look it up, load it and take hold of it: the protocol of the inode
-//! table, of the parts it is made of.
+//! How an inode leaves the table while others look it up, load it and take hold of it: the protocol
+//! of the inode table, of the parts it is made of.
 
 use extant_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_sync::model::exhaust;

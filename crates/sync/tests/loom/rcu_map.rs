@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 static BUCKET: LockClass = LockClass::new("test bucket", Rank::CacheBucket);
 
-/// A value that is written before it is put into the map. Who finds it without being behind that may see that it is
-/// none yet.
+/// A value that is written before it is put into the map. Who finds it without being behind that
+/// may see that it is none yet.
 struct Made(AtomicU32);
 
 const NONE: u32 = u32::MAX;
@@ -33,8 +33,8 @@ fn map() -> Arc<Map> {
     Arc::new(RcuMap::new(&BUCKET, 1))
 }
 
-/// Starts `body` on a thread: both sides of a race get one, since loom takes what the main thread does before its first
-/// wait for settled.
+/// Starts `body` on a thread: both sides of a race get one, since loom takes what the main thread
+/// does before its first wait for settled.
 fn start(map: &Arc<Map>, body: impl FnOnce(&Map) + Send + 'static) -> thread::JoinHandle<()> {
     let map = Arc::clone(map);
     thread::spawn(move || body(&map))
@@ -85,7 +85,8 @@ fn of_two_who_insert_a_key_one_wins_and_both_see_its_value() {
     );
 }
 
-/// A key that stays is found in each table, however its neighbours come, go and have the table rebuilt.
+/// A key that stays is found in each table, however its neighbours come, go and have the table
+/// rebuilt.
 #[test]
 fn what_stays_is_found_while_the_table_is_rebuilt_around_it() {
     exhaust(

@@ -50,8 +50,8 @@ fn participants_come_again_and_closers_take_turns() {
     });
 }
 
-/// Three transactions, one after the other, while objects are changed: each change is in the list of
-/// the transaction it was made in.
+/// Three transactions, one after the other, while objects are changed: each change is in the list
+/// of the transaction it was made in.
 #[test]
 fn every_change_is_committed_with_its_transaction() {
     struct Object {

@@ -57,7 +57,8 @@ impl Place {
     }
 }
 
-/// Work of which each waits until all that came after it is done, but the last `alone`, which wait for nothing.
+/// Work of which each waits until all that came after it is done, but the last `alone`, which wait
+/// for nothing.
 fn work(leaders: &Leaders, place: &Place, gives_way: bool, count: usize, alone: usize) {
     let mut leader = leaders.join();
     let mut was_there = true;
@@ -122,7 +123,7 @@ fn work_that_waits_for_other_work_is_done_as_periods_pass() {
     );
 }
 
-/// The same without any period passing, as each who takes work says so.
+/// A leader that gives way is followed without any period passing, as each taker of work says so.
 #[test]
 fn who_gives_way_is_followed_at_once() {
     explore("who_gives_way_is_followed_at_once", || {

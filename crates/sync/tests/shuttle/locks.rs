@@ -114,7 +114,8 @@ fn a_violated_order_panics_in_a_model_too() {
 
 #[test]
 fn a_lost_update_is_found() {
-    // The check of the checker: a read-modify-write taken apart loses an update under some schedule.
+    // The check of the checker: a read-modify-write taken apart loses an update under some
+    // schedule.
     let found = catch_unwind(AssertUnwindSafe(|| {
         explore("a_lost_update_is_found", || {
             let count = Arc::new(CountedAtomicU64::new(&COUNT, 0));

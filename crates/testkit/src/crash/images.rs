@@ -2,9 +2,10 @@
 //!
 //! # How
 //! A *point* is a moment just before a flush ended, or the end of the run. At a point some writes
-//! are durable and the rest are in flight; a [`Candidate`] says which of those arrived, and how much
-//! of each. A candidate's hash is computed from the hashes of sectors before any image is built, and
-//! only images that are new, or that must keep more promises than before, are built and yielded.
+//! are durable and the rest are in flight; a [`Candidate`] says which of those arrived, and how
+//! much of each. A candidate's hash is computed from the hashes of sectors before any image is
+//! built, and only images that are new, or that must keep more promises than before, are built and
+//! yielded.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -141,7 +142,8 @@ pub struct CrashImages {
     rng: Rng,
     /// Places in the log at which a crash is looked at, the next one last.
     points: Vec<usize>,
-    /// Writes that were under way while a flush ended: when they began, and where they are in the log.
+    /// Writes that were under way while a flush ended: when they began, and where they are in the
+    /// log.
     spanning: Vec<(usize, usize)>,
     /// The image of everything covered by a flush, and its hash.
     durable: Content,

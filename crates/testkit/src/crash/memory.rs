@@ -1,8 +1,9 @@
 //! What was copied straight into the device, as if it were memory, and is not persisted.
 //!
 //! # Invariants
-//! - A copy enters the log of writes when it is persisted, or something is written over it, or the log is asked for; it may
-//!   have reached the medium at any moment since it was made. No flush covers it before.
+//! - A copy enters the log of writes when it is persisted, or something is written over it, or the
+//!   log is asked for; it may have reached the medium at any moment since it was made. No flush
+//!   covers it before.
 //! - Of two that overlap the older one enters first.
 
 use std::ops::Range;
@@ -26,8 +27,8 @@ impl Copies {
         self.0.push(Copied { sectors, event });
     }
 
-    /// Takes what overlaps `bytes`, and what is older and overlaps something taken: the device would not let
-    /// an older copy take the place of a newer one.
+    /// Takes what overlaps `bytes`, and what is older and overlaps something taken: the device
+    /// would not let an older copy take the place of a newer one.
     pub(super) fn take(&mut self, bytes: Range<u64>) -> Vec<Event> {
         let mut taken = vec![bytes];
         let mut events = Vec::new();

@@ -31,12 +31,12 @@
 //!
 //! A flush covers the writes that had completed when it began, and nothing else. Of all other
 //! writes that had begun, any may be on the device or not, and a write of several sectors may be
-//! there in part; a sector is never torn. The enumerator looks at the moments just before a flush ends
-//! and at the end of the run: every other moment of an epoch leaves a subset of what those leave,
-//! with fewer promises made.
+//! there in part; a sector is never torn. The enumerator looks at the moments just before a flush
+//! ends and at the end of the run: every other moment of an epoch leaves a subset of what those
+//! leave, with fewer promises made.
 //!
-//! The device is memory too (`direct`): what is copied into it is covered by no flush, but by persisting it. That counts as a
-//! flush of all writes besides, which is more than it is.
+//! The device is memory too (`direct`): what is copied into it is covered by no flush, but by
+//! persisting it. That counts as a flush of all writes besides, which is more than it is.
 
 mod fault;
 mod images;

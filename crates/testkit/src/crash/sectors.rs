@@ -1,7 +1,8 @@
 //! Hashes of sectors, and of images as sums of them.
 //!
-//! The hash of an image is the sum, modulo 2^128, over all its sectors of a hash of place and content,
-//! counted from the base image. So an image's hash follows from the sectors it changes, in any order.
+//! The hash of an image is the sum, modulo 2^128, over all its sectors of a hash of place and
+//! content, counted from the base image. So an image's hash follows from the sectors it changes, in
+//! any order.
 
 use std::collections::HashMap;
 

@@ -246,7 +246,8 @@ impl Anatomy {
         self.sites.extend(sites);
     }
 
-    /// These structures, sealed as the superblock and the generations of inodes in `image` ask for now.
+    /// These structures, sealed as the superblock and the generations of inodes in `image` ask for
+    /// now.
     pub(super) fn under(&self, image: &[u8]) -> Self {
         let sb = &image[1024..2048];
         let mut new = self.clone();

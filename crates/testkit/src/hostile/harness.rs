@@ -75,8 +75,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Serves as a worker: walks the mutants whose seeds arrive on standard input until it closes. `walk`
-/// returns whether the image could be opened, and may panic.
+/// Serves as a worker: walks the mutants whose seeds arrive on standard input until it closes.
+/// `walk` returns whether the image could be opened, and may panic.
 ///
 /// # Panics
 ///
@@ -90,8 +90,8 @@ pub fn serve(dir: &Path, limits: Limits, mut walk: impl FnMut(Mutant) -> bool) {
     });
 }
 
-/// As [`serve`], for numbers that mean something else: `walk` tells what it is about to walk, and returns whether that
-/// could be opened.
+/// As [`serve`], for numbers that mean something else: `walk` tells what it is about to walk, and
+/// returns whether that could be opened.
 ///
 /// # Panics
 ///
@@ -172,8 +172,9 @@ pub fn run(
     }
 }
 
-/// Walks all `numbers` in workers started by `command`, each of which must call [`serve_numbers`] on its standard input
-/// and output. Goes on with another worker where one was broken; what broke them is returned.
+/// Walks all `numbers` in workers started by `command`, each of which must call [`serve_numbers`]
+/// on its standard input and output. Goes on with another worker where one was broken; what broke
+/// them is returned.
 ///
 /// # Panics
 ///

@@ -16,8 +16,8 @@ pub struct Mutant {
     pub image: Vec<u8>,
     /// What was changed, a line per change.
     pub story: Vec<String>,
-    /// Where superblock, descriptors, bitmaps and inodes lie, in bytes; nothing where what was changed may have moved
-    /// them.
+    /// Where superblock, descriptors, bitmaps and inodes lie, in bytes; nothing where what was
+    /// changed may have moved them.
     pub fixed: Vec<Range<usize>>,
 }
 
@@ -63,7 +63,8 @@ impl Specimen {
     }
 }
 
-/// Whether a structure says where others lie, or brings another one in its place when it is replayed.
+/// Whether a structure says where others lie, or brings another one in its place when it is
+/// replayed.
 fn says_where_all_is(kind: Kind) -> bool {
     matches!(
         kind,

@@ -28,7 +28,8 @@ pub(super) fn inherited_mode(mode: u16) -> u16 {
     mode & !0o777 | mode & (0o770 | FOR_OTHERS)
 }
 
-/// The list of what was made in a directory that has the list, and has this mode: owner, mask and others follow it.
+/// The list of what was made in a directory that has the list, and has this mode: owner, mask and
+/// others follow it.
 pub(super) fn access_acl(mode: u16) -> Vec<u8> {
     list(mode >> 6 & 7, mode >> 3 & 7, mode & 7)
 }

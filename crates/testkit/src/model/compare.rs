@@ -167,8 +167,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// The file that the operation after the prefix writes, when it had begun. A refused write changed
-    /// nothing, but blocks may be reserved up to where space ran out.
+    /// The file that the operation after the prefix writes, when it had begun. A refused write
+    /// changed nothing, but blocks may be reserved up to where space ran out.
     fn write_in_part(&self) -> Option<Id> {
         let step = self.lane.steps().get(self.when.prefix)?;
         let may_be = self.when.prefix < self.when.begun;

@@ -159,8 +159,8 @@ impl DataLog {
         None
     }
 
-    /// The states of the file's map that may be in the tree: shifts of operations with smaller numbers are. There are
-    /// two where one has begun that may be there in part.
+    /// The states of the file's map that may be in the tree: shifts of operations with smaller
+    /// numbers are. There are two where one has begun that may be there in part.
     fn views(&self, when: When) -> impl Iterator<Item = usize> + use<> {
         let in_part = self.shift_in_part(when).is_some();
         when.prefix..=when.prefix + usize::from(in_part)
@@ -186,7 +186,8 @@ impl DataLog {
             })
     }
 
-    /// The edges of what was changed, as places of the view in which the shifts before operation `moved` are done.
+    /// The edges of what was changed, as places of the view in which the shifts before operation
+    /// `moved` are done.
     fn collect_edges(&self, moved: usize, begun: usize, edges: &mut Vec<u64>) {
         let split = self.changes.partition_point(|(op, _)| *op < moved);
         let begun = self.changes.iter().take_while(|(op, _)| *op < begun);
@@ -227,8 +228,8 @@ impl DataLog {
         legal
     }
 
-    /// Where each change finds the byte that is at `offset` of the view in which the shifts before operation `moved` are
-    /// done; `None` when it is not there.
+    /// Where each change finds the byte that is at `offset` of the view in which the shifts before
+    /// operation `moved` are done; `None` when it is not there.
     fn places(&self, offset: u64, moved: usize) -> Vec<Option<u64>> {
         let split = self.changes.partition_point(|(op, _)| *op < moved);
         let mut places = vec![Some(offset); self.changes.len()];
@@ -253,7 +254,8 @@ impl DataLog {
         let places = self.places(offset, moved);
         let (mut is_durable, mut is_mapped) = (false, false);
         let before = legal.tags.len();
-        // From the newest: what came before a truncation that is in the tree, or before what is durable, is gone.
+        // From the newest: what came before a truncation that is in the tree, or before what is
+        // durable, is gone.
         for ((op, change), place) in self.changes.iter().zip(places).rev() {
             let Some(place) = place.filter(|_| *op < when.begun) else {
                 continue;
@@ -277,8 +279,8 @@ impl DataLog {
                     legal.zeros |= !is_durable;
                     is_durable |= all && *op < when.durable;
                 }
-                // A truncation that is not in the tree may have cleared the rest of its last block, unless the
-                // smaller size is made durable first.
+                // A truncation that is not in the tree may have cleared the rest of its last block,
+                // unless the smaller size is made durable first.
                 DataChange::Cut { size } if size <= place && *op >= when.prefix => {
                     legal.zeros |= when.promise == DataPromise::Delayed;
                 }

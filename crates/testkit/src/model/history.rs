@@ -15,8 +15,8 @@ pub enum DataPromise {
     /// A write that needs new blocks is mapped before it returns: its size and content stand in the
     /// order of operations. A truncation takes nothing away before the smaller size is durable.
     InOrder,
-    /// Blocks may be mapped any time later (delayed allocation): until fsync, the size may lag behind
-    /// and what was written may be missing.
+    /// Blocks may be mapped any time later (delayed allocation): until fsync, the size may lag
+    /// behind and what was written may be missing.
     Delayed,
 }
 
@@ -61,8 +61,9 @@ pub struct Lane {
     data: HashMap<Id, DataLog>,
     /// The operation that changed each inode last: for fsync, and for fdatasync.
     changed: HashMap<Id, (usize, Option<usize>)>,
-    /// Sizes that the record of a file may have, as nobody says when it is written back: those the file had since one
-    /// was stored for certain, each with the operation that had changed size or extents last.
+    /// Sizes that the record of a file may have, as nobody says when it is written back: those the
+    /// file had since one was stored for certain, each with the operation that had changed size or
+    /// extents last.
     stored: HashMap<Id, Vec<(u64, Option<usize>)>>,
     /// Operations with smaller numbers were durable before the run began.
     durable_steps: usize,
@@ -145,13 +146,14 @@ impl Lane {
     }
 
     /// Does `op` through `perform` and compares the result with the model's. `perform` gets the
-    /// operation with paths of the lane (see [`Lane::path`]) and the tag of what is to be
-    /// written; it returns the bytes written, or reserved; of an [`Op::Shift`] 1 when a crash leaves all of it or
-    /// nothing, and 0 otherwise (any number for other operations). On `device` the operation's begin and end are
-    /// marked.
+    /// operation with paths of the lane (see [`Lane::path`]) and the tag of what is to be written;
+    /// it returns the bytes written, or reserved; of an [`Op::Shift`] 1 when a crash leaves all of
+    /// it or nothing, and 0 otherwise (any number for other operations). On `device` the
+    /// operation's begin and end are marked.
     ///
-    /// Out of space is accepted as a refusal, but of an [`Op::Shift`], a part of which may stay. An I/O error or a file system that became read-only
-    /// stops the lane, because nobody knows whether the operation was done.
+    /// Out of space is accepted as a refusal, but of an [`Op::Shift`], a part of which may stay. An
+    /// I/O error or a file system that became read-only stops the lane, because nobody knows
+    /// whether the operation was done.
     ///
     /// # Errors
     ///

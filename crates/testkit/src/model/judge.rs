@@ -298,7 +298,8 @@ impl<'a> Judge<'a> {
         )
     }
 
-    /// One fitting prefix for each lane such that nothing is there without what ended before it began.
+    /// One fitting prefix for each lane such that nothing is there without what ended before it
+    /// began.
     fn cut(&self, fitting: &[Vec<usize>], moment: &Moment) -> Result<Vec<usize>, String> {
         let mut cut: Vec<usize> = fitting.iter().map(|all| all[0]).collect();
         loop {

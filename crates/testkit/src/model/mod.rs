@@ -19,21 +19,21 @@
 //! # What is promised
 //!
 //! - Metadata operations are journaled in order. After recovery the tree is what some prefix of the
-//!   operations made; with several threads, a prefix of some order that agrees with what ended before
-//!   what began. So a rename is there or not, never in part.
-//! - `fsync` makes durable what was written to the file, and every operation up to the last one that
-//!   changed its inode (`fdatasync`: its size or mapping), together with everything that ended
+//!   operations made; with several threads, a prefix of some order that agrees with what ended
+//!   before what began. So a rename is there or not, never in part.
+//! - `fsync` makes durable what was written to the file, and every operation up to the last one
+//!   that changed its inode (`fdatasync`: its size or mapping), together with everything that ended
 //!   before that one began. `syncfs` does so for all that ended before it began.
-//! - Overwrites of mapped blocks are not journaled: a sector holds any version written since the last
-//!   durable one. Nothing else is ever there: zeros only where the file may still have a hole, no
-//!   content of another file, of an earlier life of the file, or from beyond a truncation.
+//! - Overwrites of mapped blocks are not journaled: a sector holds any version written since the
+//!   last durable one. Nothing else is ever there: zeros only where the file may still have a hole,
+//!   no content of another file, of an earlier life of the file, or from beyond a truncation.
 //! - A write may be there in part: its size is then somewhere between before and after.
 //!
 //! # How a test uses it
 //!
 //! Each thread owns a [`Lane`] (all of the tree, or all paths with one prefix) and runs [`Op`]s
-//! through [`Lane::run`], which sets marks on the crash device and compares the result with what the
-//! model expects. Afterwards a [`Judge`] of the [`History`] looks at each crash image's tree.
+//! through [`Lane::run`], which sets marks on the crash device and compares the result with what
+//! the model expects. Afterwards a [`Judge`] of the [`History`] looks at each crash image's tree.
 
 mod acl;
 mod compare;

@@ -184,7 +184,8 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
     Ok(0)
 }
 
-/// Whether what is made at `place` gets its mode from a list that the directory hands down, without the umask.
+/// Whether what is made at `place` gets its mode from a list that the directory hands down, without
+/// the umask.
 fn inherits(place: &Path) -> bool {
     let dir = place.parent().unwrap_or(place);
     rustix::fs::lgetxattr(dir, DEFAULT_ACL, &mut [0_u8; 0][..]).is_ok()

@@ -51,7 +51,8 @@ pub enum Op {
     Whiteout { from: String, to: String },
     /// Lets two names stand for each other's files.
     Exchange { from: String, to: String },
-    /// Makes a file without a name in the directory that `path` leads to (`O_TMPFILE`), and then gives it that name.
+    /// Makes a file without a name in the directory that `path` leads to (`O_TMPFILE`), and then
+    /// gives it that name.
     Temporary { path: String, mode: u16 },
     /// Writes bytes that [`tagged`](super::tagged) gives.
     Write { path: String, offset: u64, len: u64 },
@@ -69,7 +70,8 @@ pub enum Op {
         len: u64,
         keeps_space: bool,
     },
-    /// Takes a range out of a file, or with `insert` puts a hole into it. Both ends are multiples of 4096.
+    /// Takes a range out of a file, or with `insert` puts a hole into it. Both ends are multiples
+    /// of 4096.
     Shift {
         path: String,
         offset: u64,
@@ -84,7 +86,8 @@ pub enum Op {
     Chown { path: String, uid: u32, gid: u32 },
     /// Sets the modification time (and the access time, which is not judged).
     Utimens { path: String, mtime: Time },
-    /// Gives an extended attribute a value of `len` bytes, which [`xattr_value`](super::xattr_value) gives.
+    /// Gives an extended attribute a value of `len` bytes, which
+    /// [`xattr_value`](super::xattr_value) gives.
     SetXattr {
         path: String,
         name: String,
@@ -94,8 +97,8 @@ pub enum Op {
     RemoveXattr { path: String, name: String },
     /// Sets the flag `nodump`, or takes it away.
     NoDump { path: String, on: bool },
-    /// Gives a directory the access control list that what is made in it inherits, or takes it away; which one
-    /// [`default_acl`](super::default_acl) says.
+    /// Gives a directory the access control list that what is made in it inherits, or takes it
+    /// away; which one [`default_acl`](super::default_acl) says.
     Inherit { path: String, on: bool },
     /// `fsync` of a file or directory.
     Fsync { path: String },

@@ -1,4 +1,5 @@
-//! Where bytes of a file are after a range was taken out of it or put in, and where they were before.
+//! Where bytes of a file are after a range was taken out of it or put in, and where they were
+//! before.
 
 /// A range taken out of a file, or put in; offset and length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +10,8 @@ pub(super) struct Shift {
     pub(super) insert: bool,
     /// The size of the file afterwards.
     pub(super) size: u64,
-    /// Whether it is done as a whole or not at all. Of what takes several transactions a crash may leave a part.
+    /// Whether it is done as a whole or not at all. Of what takes several transactions a crash may
+    /// leave a part.
     pub(super) whole: bool,
 }
 

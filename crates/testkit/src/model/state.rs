@@ -585,10 +585,11 @@ impl State {
         Ok(effect)
     }
 
-    /// Takes note that the directory of `from` may have been changed just now, as `from` could not be moved to `to` with
-    /// a whiteout in its place. Where ext4 itself finds why not (the directory in the way is not empty, no space), it puts
-    /// the name back, and that sets the directory's times (`ext4_rename` and `ext4_resetent` in Linux,
-    /// `fs/ext4/namei.c`). Of what the VFS refuses it hears nothing.
+    /// Takes note that the directory of `from` may have been changed just now, as `from` could not
+    /// be moved to `to` with a whiteout in its place. Where ext4 itself finds why not (the
+    /// directory in the way is not empty, no space), it puts the name back, and that sets the
+    /// directory's times (`ext4_rename` and `ext4_resetent` in Linux, `fs/ext4/namei.c`). Of what
+    /// the VFS refuses it hears nothing.
     pub(super) fn touch_refused_whiteout(&mut self, from: &str, to: &str) {
         let (Ok(old), Ok(new)) = (self.end(from), self.end(to)) else {
             return;

@@ -4,7 +4,8 @@ use super::{Node, Op, State};
 use crate::rng::Rng;
 use crate::tree::Time;
 
-/// Nodes with numbers that fit the old form, and that do not; the major numbers are those that nobody has.
+/// Nodes with numbers that fit the old form, and that do not; the major numbers are those that
+/// nobody has.
 const NODES: [Node; 3] = [Node::Socket, Node::Char(60, 70_000), Node::Block(60, 3)];
 
 /// A few names, and everything that can be done with them.
@@ -20,11 +21,13 @@ pub struct Universe {
     pub allocations: Vec<(u64, u64, bool)>,
     /// Ranges to make zeros of: offset and length, and whether the space stays.
     pub zeros: Vec<(u64, u64, bool)>,
-    /// Ranges to take out of files or to put in: offset and length, multiples of 4096, and whether it is put in.
+    /// Ranges to take out of files or to put in: offset and length, multiples of 4096, and whether
+    /// it is put in.
     pub shifts: Vec<(u64, u64, bool)>,
     /// Sizes to truncate to.
     pub sizes: Vec<u64>,
-    /// Extended attributes: name, and length of the value. All of them together fit a block of 1 KiB.
+    /// Extended attributes: name, and length of the value. All of them together fit a block of 1
+    /// KiB.
     pub xattrs: Vec<(String, usize)>,
     /// How often, in a hundred, a random operation is a sync.
     pub syncs: u64,
@@ -34,7 +37,8 @@ pub struct Universe {
 
 impl Universe {
     /// Two files in the root and one in each of two directories: small enough to do everything,
-    /// large enough for most mistakes that a crash can bring to light (they need at most three operations).
+    /// large enough for most mistakes that a crash can bring to light (they need at most three
+    /// operations).
     pub fn small() -> Universe {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Universe {
@@ -97,8 +101,9 @@ impl Universe {
         }
     }
 
-    /// `files` names of more than 200 letters that begin with `dir` (`""`, or `"directory/"`), so that few fit a block, and what
-    /// is done with names: beside that files are written and synced, but nothing else.
+    /// `files` names of more than 200 letters that begin with `dir` (`""`, or `"directory/"`), so
+    /// that few fit a block, and what is done with names: beside that files are written and synced,
+    /// but nothing else.
     pub fn long_names(dir: &str, files: usize) -> Universe {
         let name = |n: usize| format!("{dir}{n:03}-{}", "long".repeat(50 + n % 10));
         Universe {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use crate::tool::{Output, Tool, find, tool};
 
-/// Checks `image` with `e2fsck -fn`, and with the checker that `EXTANT_CHECKER` names if it does, and expects nothing to
-/// complain about.
+/// Checks `image` with `e2fsck -fn`, and with the checker that `EXTANT_CHECKER` names if it does,
+/// and expects nothing to complain about.
 ///
 /// # Panics
 ///
@@ -39,8 +39,8 @@ pub fn e2fsck(image: &Path, options: &[&str]) -> Output {
     without_cache(tool("e2fsck").args(options).arg(image)).run()
 }
 
-/// Has a program look for devices itself: for two seconds it would believe what another one found, and takes the device of
-/// another test for the journal.
+/// Has a program look for devices itself: for two seconds it would believe what another one found,
+/// and takes the device of another test for the journal.
 fn without_cache(tool: Tool) -> Tool {
     tool.env("BLKID_FILE", "/dev/null")
 }

@@ -19,8 +19,8 @@ pub struct Recovery {
 }
 
 /// What `e2fsck` may say about an image whose journal is replayed and whose orphans are dealt with.
-/// The superblock's totals are not journaled; the counts of groups are. Whether the orphan file is in use
-/// is said when a file system is opened, and taken back when it is closed.
+/// The superblock's totals are not journaled; the counts of groups are. Whether the orphan file is
+/// in use is said when a file system is opened, and taken back when it is closed.
 const EXPECTED: &[&str] = &[
     "Pass ",
     "Free blocks count wrong (",
@@ -54,7 +54,8 @@ const UNANNOUNCED: &[&str] = &[
     "Run journal anyway? yes",
 ];
 
-/// What it says besides where descriptors are damaged that the journal replaces, or a copy of something sound.
+/// What it says besides where descriptors are damaged that the journal replaces, or a copy of
+/// something sound.
 const REPLACED: &[&str] = &[
     "ext2fs_check_desc: Corrupt group descriptor",
     // The superblock has a copy of the map of the journal.
@@ -95,9 +96,10 @@ pub fn e2fsck_drops_attribute_blocks(report: &str) -> bool {
     })
 }
 
-/// As [`e2fsck_recover`], of an image that the kernel recovers beside it. The kernel takes a log for none where the
-/// superblock does not say that there is one to replay, e2fsck replays it and says so: a crash while a file system is
-/// being opened or closed can leave that. Only a comparison of the two trees may take it for right.
+/// As [`e2fsck_recover`], of an image that the kernel recovers beside it. The kernel takes a log
+/// for none where the superblock does not say that there is one to replay, e2fsck replays it and
+/// says so: a crash while a file system is being opened or closed can leave that. Only a comparison
+/// of the two trees may take it for right.
 ///
 /// # Errors
 ///
@@ -106,8 +108,9 @@ pub fn e2fsck_recover_beside(image: &Path) -> Result<(), String> {
     recover(image, UNANNOUNCED)
 }
 
-/// As [`e2fsck_recover`], of an image whose descriptors were changed on the disk: e2fsck names those that cannot be before
-/// it replays the journal, and uses what the journal has. Whatever is left of that fails the second check.
+/// As [`e2fsck_recover`], of an image whose descriptors were changed on the disk: e2fsck names
+/// those that cannot be before it replays the journal, and uses what the journal has. Whatever is
+/// left of that fails the second check.
 ///
 /// # Errors
 ///
@@ -210,8 +213,8 @@ fn read_mounted(image: &Path, mode: Mode) -> Result<Recovery, String> {
 
 /// Compares what several recoveries of one image gave; the first is the measure.
 ///
-/// Times of files are not compared: recovery finishes truncations and may say when. Access
-/// times change by reading. What is called `e2fsck` may have fewer blocks: it makes trees lower from
+/// Times of files are not compared: recovery finishes truncations and may say when. Access times
+/// change by reading. What is called `e2fsck` may have fewer blocks: it makes trees lower from
 /// which it has cut something, which Linux does not. A file may have as many blocks elsewhere, too,
 /// as `e2fsck` gives it.
 ///

@@ -1,5 +1,6 @@
-//! A second judge beside `e2fsck`: the checker that `EXTANT_CHECKER` names, a program that is called and answers as
-//! `extant check` does. Both must say the same of every image that a test has judged.
+//! A second judge beside `e2fsck`: the checker that `EXTANT_CHECKER` names, a program that is
+//! called and answers as `extant check` does. Both must say the same of every image that a test has
+//! judged.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,7 +28,8 @@ fn second(image: &Path) -> Option<Output> {
     })
 }
 
-/// Whether the second judge, if there is one, says the same of `image` as `e2fsck -fn`: clean, or not.
+/// Whether the second judge, if there is one, says the same of `image` as `e2fsck -fn`: clean, or
+/// not.
 ///
 /// # Errors
 ///

@@ -17,8 +17,8 @@ const BLOCK: usize = 512;
 pub enum TarForm {
     /// POSIX pax: everything is kept (`SCHILY.xattr.*`, nanoseconds, any number).
     Pax,
-    /// GNU: long names in entries of their own, big and negative numbers in base 256, whole seconds,
-    /// no xattrs.
+    /// GNU: long names in entries of their own, big and negative numbers in base 256, whole
+    /// seconds, no xattrs.
     Gnu,
 }
 

@@ -33,8 +33,8 @@ pub struct Sweep {
     pub again_every: u64,
     /// Images of each crash inside a recovery.
     pub again: usize,
-    /// Whether the file system is closed at the end of a run, and crashed inside that too. When it is closed, everything
-    /// is durable.
+    /// Whether the file system is closed at the end of a run, and crashed inside that too. When it
+    /// is closed, everything is durable.
     pub closes: bool,
     /// Threads that recover images.
     pub threads: usize,
@@ -46,7 +46,8 @@ pub struct Sweep {
 pub type SeenImages = Arc<Mutex<HashSet<u64>>>;
 
 impl Sweep {
-    /// At most `images` images of a run, one in 8 crashed again inside recovery; none for the others.
+    /// At most `images` images of a run, one in 8 crashed again inside recovery; none for the
+    /// others.
     pub fn of(images: usize, seed: u64) -> Sweep {
         Sweep {
             budget: Budget::limited(images, seed),
@@ -129,7 +130,8 @@ pub(super) struct Run {
     pub(super) log: CrashLog,
 }
 
-/// Runs `script`, compares the live tree with the model at the end, and then closes if that is asked for.
+/// Runs `script`, compares the live tree with the model at the end, and then closes if that is
+/// asked for.
 pub(super) fn run<E: Engine>(
     engine: &E,
     prepared: &Prepared,
@@ -179,8 +181,8 @@ pub(super) fn history(seed: u64, prepared: &Prepared, lanes: Vec<Lane>) -> Histo
     })
 }
 
-/// Does the operations of each lane, in threads when there are several. A lane ends where the outcome of
-/// an operation is unknown.
+/// Does the operations of each lane, in threads when there are several. A lane ends where the
+/// outcome of an operation is unknown.
 pub(super) fn run_lanes<E: Engine>(
     engine: &E,
     fs: &E::Open,
@@ -359,9 +361,10 @@ pub(super) enum Sample {
     Others,
 }
 
-/// Whether an image is one of a sample that has one in `every`; none for 0. The image alone says so: neither the order
-/// in which images come nor threads. Each sample looks at bits of its own, so that they do not hold each other. What
-/// no write has changed yet, whose hash is 0, is the same in all runs that begin alike and in no sample.
+/// Whether an image is one of a sample that has one in `every`; none for 0. The image alone says
+/// so: neither the order in which images come nor threads. Each sample looks at bits of its own, so
+/// that they do not hold each other. What no write has changed yet, whose hash is 0, is the same in
+/// all runs that begin alike and in no sample.
 pub(super) fn is_turn(hash: u128, sample: Sample, every: u64) -> bool {
     let shift = match sample {
         Sample::Again => 0,

@@ -57,8 +57,8 @@ pub struct FaultSweep {
     pub images: usize,
     /// Which promise about data is kept.
     pub promise: DataPromise,
-    /// Of how many recovered images one is closed and looked at by e2fsck, and so many of what is left at the
-    /// end of the runs; 0 for none.
+    /// Of how many recovered images one is closed and looked at by e2fsck, and so many of what is
+    /// left at the end of the runs; 0 for none.
     pub checked_every: u64,
 }
 
@@ -75,11 +75,11 @@ impl FaultSweep {
         }
     }
 
-    /// Fails the first I/O of the kind that the operations do, then the second, and so on until none
-    /// is left to fail. Nothing acknowledged may be lost: the device once it is well again, and the
-    /// crash images, are recovered and judged. What is only late must not be noticed. A device that lies about a
-    /// flush can break any promise until the next one: of such a run only the end is judged, after one more
-    /// operation that is synced.
+    /// Fails the first I/O of the kind that the operations do, then the second, and so on until
+    /// none is left to fail. Nothing acknowledged may be lost: the device once it is well again,
+    /// and the crash images, are recovered and judged. What is only late must not be noticed. A
+    /// device that lies about a flush can break any promise until the next one: of such a run only
+    /// the end is judged, after one more operation that is synced.
     ///
     /// # Errors
     ///

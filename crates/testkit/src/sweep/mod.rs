@@ -35,7 +35,8 @@ pub trait Engine: Sync {
     /// A sentence.
     fn open(&self, device: SharedDevice) -> Result<Self::Open, String>;
 
-    /// Opens what a crash left, to look at it: as [`Engine::open`], but with nothing happening in the background.
+    /// Opens what a crash left, to look at it: as [`Engine::open`], but with nothing happening in
+    /// the background.
     ///
     /// # Errors
     ///

@@ -50,8 +50,8 @@ impl Prepared {
         Prepared::with_prefixes(engine, content, dirs, &prefixes)
     }
 
-    /// Lanes for so many threads, all of them in one directory, which `engine` makes: each owns the names that begin
-    /// with its number.
+    /// Lanes for so many threads, all of them in one directory, which `engine` makes: each owns the
+    /// names that begin with its number.
     ///
     /// # Errors
     ///
@@ -80,7 +80,8 @@ impl Prepared {
         })
     }
 
-    /// Prepares what is there after `engine` did `script` and closed; used as the start of many runs.
+    /// Prepares what is there after `engine` did `script` and closed; used as the start of many
+    /// runs.
     ///
     /// # Errors
     ///

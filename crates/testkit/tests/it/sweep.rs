@@ -1,5 +1,5 @@
-//! The sweep finds what is wrong with an engine, shown on a toy: its journal is a list of operations,
-//! one a sector, and recovery does them all again.
+//! The sweep finds what is wrong with an engine, shown on a toy: its journal is a list of
+//! operations, one a sector, and recovery does them all again.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -151,8 +151,8 @@ impl Survey {
         }
     }
 
-    /// Puts claims in order, the first one winning where two overlap, and fills what is between them
-    /// from the bitmaps.
+    /// Puts claims in order, the first one winning where two overlap, and fills what is between
+    /// them from the bitmaps.
     fn sweep(&mut self, fs: &Fs, mut claims: Vec<Run>) -> EngineResult<()> {
         claims.sort_unstable_by_key(|run| (run.start, run.kind));
         let mut bitmaps = Bitmaps { fs, group: None };

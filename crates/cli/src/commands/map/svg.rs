@@ -1,5 +1,5 @@
-//! The picture: one row for each block group (or for several, in a large image), the blocks from left
-//! to right in the colour of what they are used for.
+//! The picture: one row for each block group (or for several, in a large image), the blocks from
+//! left to right in the colour of what they are used for.
 
 use super::survey::{Kind, Survey};
 use crate::size::human;

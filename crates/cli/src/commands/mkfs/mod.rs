@@ -1,6 +1,7 @@
 //! `extant mkfs`.
 //!
-//! `config` turns options into a checked [`Config`]; `replacing` looks at what is in the image's place; this file does the rest.
+//! `config` turns options into a checked [`Config`]; `replacing` looks at what is in the image's
+//! place; this file does the rest.
 
 mod config;
 mod replacing;

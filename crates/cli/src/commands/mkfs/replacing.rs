@@ -7,7 +7,8 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 use std::ops::Range;
 use std::path::Path;
 
-/// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant mkfs` has not made.
+/// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant
+/// mkfs` has not made.
 pub(super) fn check(
     image: &Path,
     window: Option<&Range<u64>>,

@@ -1,8 +1,9 @@
 //! Processes that go on: the command starts itself again, and ends when the mount works.
 //!
-//! A process with threads cannot be split safely, so the other one is started afresh with the same arguments. It says
-//! on its standard output what it has mounted, and when the mount works; until then its errors go where those of the command
-//! go. The process that reads the image gets what it needs of the environment, and nothing else that is in there.
+//! A process with threads cannot be split safely, so the other one is started afresh with the same
+//! arguments. It says on its standard output what it has mounted, and when the mount works; until
+//! then its errors go where those of the command go. The process that reads the image gets what it
+//! needs of the environment, and nothing else that is in there.
 
 use crate::args::{ImageLocation, Mount};
 use crate::failure::{Failure, Outcome};
@@ -24,8 +25,8 @@ const MOST_SAID: u64 = 4096;
 const NAME: &str = "extant";
 /// The role of the process that reads the image.
 pub(super) const WORKER: &str = "--worker";
-/// What of the environment that process gets: where the system's helper and libraries are, languages and time zones, and
-/// what developers set.
+/// What of the environment that process gets: where the system's helper and libraries are,
+/// languages and time zones, and what developers set.
 const KEPT: &[&str] = &[
     "PATH",
     "TZ",
@@ -36,8 +37,8 @@ const KEPT: &[&str] = &[
 ];
 const KEPT_BEGINNINGS: &[&str] = &["LC_", "RUST_", "EXTANT_", "MIMALLOC_"];
 
-/// What the allocator takes of the system at once: its own choice, a GiB, counts against the limit of that process, used or
-/// not.
+/// What the allocator takes of the system at once: its own choice, a GiB, counts against the limit
+/// of that process, used or not.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "64MiB");
 
 /// What a started process says.
@@ -70,7 +71,8 @@ pub(super) fn start(args: &Mount, location: &ImageLocation) -> Outcome {
     start_as("--in-background", args, location).map(drop)
 }
 
-/// Starts this program again for the same mount, as what `role` says, and waits until the mount works.
+/// Starts this program again for the same mount, as what `role` says, and waits until the mount
+/// works.
 fn start_as(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
     let mut child = launch(role, args, location)?;
     if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
@@ -79,7 +81,8 @@ fn start_as(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child
     Err(why_ended(&child.wait().map_err(failed)?))
 }
 
-/// Starts this program again for the same mount, as what `role` says. What it says is in the child's standard output.
+/// Starts this program again for the same mount, as what `role` says. What it says is in the
+/// child's standard output.
 pub(super) fn launch(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
     let mut again = Command::new("/proc/self/exe");
     if role == WORKER {
@@ -102,8 +105,8 @@ fn is_kept(variable: &OsStr) -> bool {
     KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b))
 }
 
-/// Names this process `extant` in lists of processes, whatever the file is called that was started: `/proc/self/exe`, or
-/// the helper of mount(8).
+/// Names this process `extant` in lists of processes, whatever the file is called that was started:
+/// `/proc/self/exe`, or the helper of mount(8).
 pub(super) fn take_name() {
     // It is for people to read.
     let _ = rustix::thread::set_name(c"extant");

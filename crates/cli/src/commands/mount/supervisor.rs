@@ -1,8 +1,9 @@
-//! The process beside the one that reads the image: it can unmount, which that one cannot, and never looks at what
-//! nobody vouches for.
+//! The process beside the one that reads the image: it can unmount, which that one cannot, and
+//! never looks at what nobody vouches for.
 //!
-//! It knows the mount by the identity that the other process tells before it looks at the image, and clears that one away and
-//! no other: when it comes to that, somebody else's mount may be on the directory.
+//! It knows the mount by the identity that the other process tells before it looks at the image,
+//! and clears that one away and no other: when it comes to that, somebody else's mount may be on
+//! the directory.
 
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
 use crate::args::{ImageLocation, Mount};
@@ -59,7 +60,8 @@ pub(super) fn supervise(args: &Mount, location: &ImageLocation) -> Outcome {
     };
     let signals = Signals::hold_back().map_err(Failure::new)?;
     let (sender, events) = channel();
-    // All threads are there before anything is mounted that would have to be cleared away without them.
+    // All threads are there before anything is mounted that would have to be cleared away without
+    // them.
     let (started, worker) = channel();
     let of_worker = sender.clone();
     start_thread("extant-worker", move || {
@@ -115,7 +117,8 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Outcome {
     })
 }
 
-/// Tells when the command that was started in the terminal is gone, which reads what this process says.
+/// Tells when the command that was started in the terminal is gone, which reads what this process
+/// says.
 fn tell_when_abandoned(events: &Sender<Event>) {
     let Ok(reader) = rustix::io::dup(rustix::stdio::stdout()) else {
         return;
@@ -149,8 +152,8 @@ impl Kept {
     }
 }
 
-/// Waits until the mount works. Until then a signal ends the worker at once: it may have a long journal to replay, and
-/// what it leaves is what a crash leaves.
+/// Waits until the mount works. Until then a signal ends the worker at once: it may have a long
+/// journal to replay, and what it leaves is what a crash leaves.
 fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -> Outcome {
     let mut is_given_up = false;
     loop {
@@ -207,7 +210,8 @@ fn until_ended(
         }
     }
     if let Some(id) = kept.id {
-        // The worker, which this may wait for, may have to be told to end. Without a thread for it, it is told when time is up.
+        // The worker, which this may wait for, may have to be told to end. Without a thread for it,
+        // it is told when time is up.
         let _ = start_thread("extant-leave", move || extant_fuse::sync_and_detach(&id));
     }
     let patience = Instant::now() + PATIENCE;

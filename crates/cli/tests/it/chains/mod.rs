@@ -1,11 +1,13 @@
-//! Chains of changes to one image: made with random options, filled, and then changed several times, by us and by others.
+//! Chains of changes to one image: made with random options, filled, and then changed several
+//! times, by us and by others.
 //!
-//! After each step `e2fsck -fn` and our check find nothing wrong, and what is in the image is what was in it; a step that
-//! is refused is refused in words, and has changed no byte. At the end of a chain Linux reads the image.
+//! After each step `e2fsck -fn` and our check find nothing wrong, and what is in the image is what
+//! was in it; a step that is refused is refused in words, and has changed no byte. At the end of a
+//! chain Linux reads the image.
 //!
-//! `EXTANT_CHAINS` says how many chains; without it there are some for a few seconds. `EXTANT_SEED` repeats a run, and
-//! with `EXTANT_CHAIN` one chain of it. With `EXTANT_CHAIN_KEPT` the image of a chain that fails is kept in that
-//! directory, as it was before the step that fails and after it.
+//! `EXTANT_CHAINS` says how many chains; without it there are some for a few seconds. `EXTANT_SEED`
+//! repeats a run, and with `EXTANT_CHAIN` one chain of it. With `EXTANT_CHAIN_KEPT` the image of a
+//! chain that fails is kept in that directory, as it was before the step that fails and after it.
 
 mod fill;
 mod made;

@@ -140,7 +140,8 @@ fn online(chain: &mut Chain) -> Step {
     theirs_or_before(chain, run.code == 0, "Linux")
 }
 
-/// What others have made of the image, if that is sound and has what it had; otherwise the image as it was before.
+/// What others have made of the image, if that is sound and has what it had; otherwise the image as
+/// it was before.
 fn theirs_or_before(chain: &mut Chain, done: bool, who: &str) -> Step {
     // This one e2fsck says, and exits with 0.
     let theirs = e2fsck(chain.path(), &["-fn"]);

@@ -1,7 +1,7 @@
 //! All files for which something is kept, so that it can be given back.
 //!
-//! A list holds on to what is kept, not to the inodes: what was kept for a file that has left memory is
-//! given back when the list is gone through the next time.
+//! A list holds on to what is kept, not to the inodes: what was kept for a file that has left
+//! memory is given back when the list is gone through the next time.
 
 use super::FileState;
 use crate::alloc::Alloc;

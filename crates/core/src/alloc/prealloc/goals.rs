@@ -12,8 +12,8 @@ const FAR: u32 = 1 << 15;
 /// Groups for each place of the array of goals, at least.
 const GROUPS_EACH: u32 = 4;
 
-/// Groups where files begin that are not small, by a hash of the inode's number. Each file goes on from
-/// its own last blocks then, and begins anew where these began.
+/// Groups where files begin that are not small, by a hash of the inode's number. Each file goes on
+/// from its own last blocks then, and begins anew where these began.
 #[derive(Debug)]
 pub(super) struct Goals {
     groups: PerCpu<AtomicU32>,
@@ -54,8 +54,8 @@ pub(super) struct Last {
     lblk: AtomicU32,
     /// Whether they came off a run for small files, behind which there is no place for it.
     of_run: AtomicBool,
-    /// Where it last began, or went on away from what lay before, when it was not small: for when it begins anew; 0 if
-    /// it never did.
+    /// Where it last began, or went on away from what lay before, when it was not small: for when
+    /// it begins anew; 0 if it never did.
     begin: AtomicU64,
 }
 
@@ -75,7 +75,8 @@ impl Last {
         (place != 0).then(|| (self.lblk.load(Ordering::Relaxed), Cluster::new(place)))
     }
 
-    /// The same for a file that is no longer small: none if its last ones lie in a run for small files.
+    /// Returns what follows the last clusters of a file that is no longer small: none if these lie
+    /// in a run for small files.
     fn of_large(&self) -> Option<(u32, Cluster)> {
         self.get().filter(|_| !self.of_run.load(Ordering::Relaxed))
     }
@@ -92,8 +93,8 @@ impl Last {
 }
 
 impl Alloc {
-    /// Where logical clusters of the file from `lblk` on should lie: `beside` its neighbours if it has any, else as
-    /// far from its last blocks as in the file.
+    /// Where logical clusters of the file from `lblk` on should lie: `beside` its neighbours if it
+    /// has any, else as far from its last blocks as in the file.
     pub(super) fn goal_of(
         &self,
         ino: Ino,
@@ -130,12 +131,12 @@ impl Alloc {
         self.volume.cluster_size().of(block)
     }
 
-    /// Notes that a file which is not small has `clusters` more at `start`. If they do not lie behind its last ones, it
-    /// begins there when it is cut to nothing and grows again: so files that meet in a group part for good, and each
-    /// comes to a place that is large enough.
+    /// Notes that a file which is not small has `clusters` more at `start`. If they do not lie
+    /// behind its last ones, it begins there when it is cut to nothing and grows again: so files
+    /// that meet in a group part for good, and each comes to a place that is large enough.
     ///
-    /// When they are its first, but for those out of runs for small files, the goal of files to come stays where it is
-    /// while there is room for as many.
+    /// When they are its first, but for those out of runs for small files, the goal of files to
+    /// come stays where it is while there is room for as many.
     pub(super) fn note_goal(&self, ino: Ino, state: &FileState, start: Cluster, clusters: u32) {
         let last = state.last.of_large();
         let begin = &state.last.begin;

@@ -1,8 +1,9 @@
 //! Small files side by side: each CPU has a run of blocks out of which it serves them.
 //!
-//! A file's blocks come off the front of the run, so files that are written one after the other lie one
-//! behind the other, and taking blocks for one touches no group. The runs of two CPUs begin in different groups, which
-//! these change when the blocks become a file's; both near the inode, if groups are parts of larger ones.
+//! A file's blocks come off the front of the run, so files that are written one after the other lie
+//! one behind the other, and taking blocks for one touches no group. The runs of two CPUs begin in
+//! different groups, which these change when the blocks become a file's; both near the inode, if
+//! groups are parts of larger ones.
 
 use super::{FileRequest, FileState};
 use crate::Result;
@@ -61,8 +62,8 @@ impl Locality {
 }
 
 impl Alloc {
-    /// Takes `len` clusters for a small file from this CPU's run; `None` if there is none and no space to
-    /// spare for one, or if the file goes on elsewhere. They have been charged.
+    /// Takes `len` clusters for a small file from this CPU's run; `None` if there is none and no
+    /// space to spare for one, or if the file goes on elsewhere. They have been charged.
     pub(super) fn take_small(
         &self,
         ino: Ino,
@@ -137,8 +138,9 @@ impl Alloc {
         Ok(Some(own))
     }
 
-    /// Where the first run of a CPU should lie for the file that needs one: in the flex group of its inode, each CPU's in
-    /// another group, and the first behind that of the inode, where larger files may begin.
+    /// Where the first run of a CPU should lie for the file that needs one: in the flex group of
+    /// its inode, each CPU's in another group, and the first behind that of the inode, where larger
+    /// files may begin.
     fn group_beside(&self, ino: Ino, cpu: usize) -> Option<Group> {
         let geometry = self.volume.geometry();
         let group = geometry.locate_inode(ino).ok()?.group.get();

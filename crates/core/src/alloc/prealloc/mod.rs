@@ -9,18 +9,19 @@
 //! | `goals` | where a file should have its next blocks |
 //! | `files` | all files for which something is kept |
 //!
-//! What is kept ready is set in the allocator bitmap only: on the device it is free, so a crash leaks
-//! nothing. It counts as taken in [`Space`](super::space::Space), and is taken from what can be
-//! spared, so that a request never fails for what it did not ask for; whoever finds no space gets back
-//! what is kept for others first.
+//! What is kept ready is set in the allocator bitmap only: on the device it is free, so a crash
+//! leaks nothing. It counts as taken in [`Space`](super::space::Space), and is taken from what can
+//! be spared, so that a request never fails for what it did not ask for; whoever finds no space
+//! gets back what is kept for others first.
 //!
-//! All is in clusters here: what is kept ready waits for logical clusters. A logical cluster of which blocks are mapped
-//! has its place, and nobody asks for it.
+//! All is in clusters here: what is kept ready waits for logical clusters. A logical cluster of
+//! which blocks are mapped has its place, and nobody asks for it.
 //!
 //! # Locking
 //!
-//! Giving back what is kept for others has a lock of rank `PreallocDiscard`. The tree of a file has a lock of rank `PreallocTree`, held for one change and neither across I/O nor
-//! while blocks are looked for. The runs of `locality` have locks of rank `Locality`, one for each CPU.
+//! Giving back what is kept for others has a lock of rank `PreallocDiscard`. The tree of a file has
+//! a lock of rank `PreallocTree`, held for one change and neither across I/O nor while blocks are
+//! looked for. The runs of `locality` have locks of rank `Locality`, one for each CPU.
 
 mod files;
 mod goals;
@@ -88,8 +89,8 @@ pub(crate) struct FileState {
 #[derive(Debug, Default)]
 struct Kept {
     tree: Store,
-    /// Whether the file is among those for which something is kept. Stays so for a while after nothing
-    /// is.
+    /// Whether the file is among those for which something is kept. Stays so for a while after
+    /// nothing is.
     listed: bool,
 }
 
@@ -140,12 +141,13 @@ impl Prealloc {
 }
 
 impl Alloc {
-    /// Takes one run of 1 to `ask.len` blocks for the file, extended to whole clusters on both sides: what is kept
-    /// ready for it, or else near its other blocks, and then more is kept ready than it asked for. See
-    /// [`take_blocks`](Self::take_blocks) for what taking means. May wait for the device.
+    /// Takes one run of 1 to `ask.len` blocks for the file, extended to whole clusters on both
+    /// sides: what is kept ready for it, or else near its other blocks, and then more is kept ready
+    /// than it asked for. See [`take_blocks`](Self::take_blocks) for what taking means. May wait
+    /// for the device.
     ///
-    /// The caller sees to it that nothing else asks for the same logical clusters, and that none of them is mapped in
-    /// part.
+    /// The caller sees to it that nothing else asks for the same logical clusters, and that none of
+    /// them is mapped in part.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing is free to the caller, nor kept for others. If
@@ -173,7 +175,8 @@ impl Alloc {
         Ok(taken)
     }
 
-    /// Takes clusters that were not kept ready. Returns them and whether they are of a run for small files.
+    /// Takes clusters that were not kept ready. Returns them and whether they are of a run for
+    /// small files.
     fn take_new(&self, file: &impl AllocFile, ask: &FileRequest) -> Result<(Taken<'_>, bool)> {
         let log2 = self.volume.block_size().log2() + self.volume.cluster_size().bits();
         let (ino, state, extents) = (file.ino(), file.state(), file.has_extents());
@@ -188,7 +191,8 @@ impl Alloc {
         }
         let lblk = ask.lblk.get();
         let gap = state.kept.read().tree.gap(lblk);
-        // Otherwise somebody who asked for its neighbours has had something wait for it since it was looked for.
+        // Otherwise somebody who asked for its neighbours has had something wait for it since it
+        // was looked for.
         let gap = if gap.contains(&lblk) {
             gap
         } else {
@@ -221,8 +225,8 @@ impl Alloc {
         }
         #[cfg(feature = "baseline")]
         let goal = self.forms.goal_and_freed().map_or(goal, |one| *one);
-        // One that goes on, and finds no place behind its last blocks, begins where its next window, which is twice as
-        // long, has room as well.
+        // One that goes on, and finds no place behind its last blocks, begins where its next
+        // window, which is twice as long, has room as well.
         let goes_on = more > 0 && window.start == lblk && state.last.get().is_some();
         let room = if goes_on { 3 * (own + more) } else { 0 };
         let near = Near {
@@ -268,8 +272,8 @@ impl Alloc {
         })
     }
 
-    /// Has `attempt` done, again and again if it finds no space and something was kept ready for files, at
-    /// least `wanted` clusters of which are given back each time.
+    /// Has `attempt` done, again and again if it finds no space and something was kept ready for
+    /// files, at least `wanted` clusters of which are given back each time.
     pub(super) fn with_room<T>(
         &self,
         wanted: u64,
@@ -340,8 +344,9 @@ impl Alloc {
         at.ok().map(|(group, _)| group)
     }
 
-    /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead: for files that are
-    /// written with holes between, so that what follows in the file follows on the device.
+    /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead:
+    /// for files that are written with holes between, so that what follows in the file follows on
+    /// the device.
     pub(crate) fn keep_for(&self, state: &FileState, lblk: Lblk) {
         let lblk = self.volume.cluster_size().logical(lblk.get());
         if let Some((next, behind)) = state.last.get().filter(|(next, _)| *next < lblk) {
@@ -373,8 +378,8 @@ impl Alloc {
         self.give_all_back(runs);
     }
 
-    /// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how many it
-    /// was. Done for whoever finds no space.
+    /// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how
+    /// many it was. Done for whoever finds no space.
     pub(crate) fn discard_preallocations(&self, wanted: u64) -> u64 {
         let _alone = self.prealloc.discarding.lock();
         self.discard(wanted)

@@ -26,8 +26,8 @@ impl Bench {
         self.alloc().space.total()
     }
 
-    /// What files keep ready and nobody has asked for. What is kept for small files goes back first, and
-    /// so counts among what can be taken.
+    /// What files keep ready and nobody has asked for. What is kept for small files goes back
+    /// first, and so counts among what can be taken.
     fn kept(&self) -> u64 {
         let small = self.alloc().prealloc.locality.drain();
         self.fs.alloc().unwrap().give_all_back(small);
@@ -476,8 +476,8 @@ fn threads_use_what_is_kept_while_others_discard_it() {
 /// Live preallocations with which the cost of taking is compared.
 const MANY: u32 = 40_000;
 
-/// Not how long it takes, which a busy machine decides, but how much is done: a walk over all of them
-/// would take minutes.
+/// Not how long it takes, which a busy machine decides, but how much is done: a walk over all of
+/// them would take minutes.
 #[test]
 fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     let bench = Bench::new(160 * MIB, &["-t", "ext4", "-b", "1024", "-m", "0"]);

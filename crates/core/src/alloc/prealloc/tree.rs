@@ -13,7 +13,7 @@ pub(super) const MOST: u32 = (1 << LEN_BITS) - 1;
 /// Clusters side by side.
 pub(super) type Blocks = (Cluster, u32);
 
-/// The same in one word: where they begin, which is below 2^48, and how many.
+/// Clusters in one word: where they begin, which is below 2^48, and how many.
 #[derive(Clone, Copy, Debug)]
 struct Packed(u64);
 
@@ -76,12 +76,12 @@ impl Run {
 
 /// The preallocations of a file.
 ///
-/// They hold unused clusters only: whoever uses some takes them out, and the rest goes on as one or two
-/// preallocations, all under the lock the tree lies in. So none is ever half used, none needs a lock or
-/// a count, and no two overlap.
+/// They hold unused clusters only: whoever uses some takes them out, and the rest goes on as one or
+/// two preallocations, all under the lock the tree lies in. So none is ever half used, none needs a
+/// lock or a count, and no two overlap.
 ///
-/// The one that was made last, which a file that grows goes on with, lies beside the others: for such a
-/// file there is no tree at all.
+/// The one that was made last, which a file that grows goes on with, lies beside the others: for
+/// such a file there is no tree at all.
 #[derive(Debug, Default)]
 pub(super) struct PaTree {
     recent: Option<Run>,
@@ -147,8 +147,8 @@ impl PaTree {
         }
     }
 
-    /// Has the run that waits for `from` and begins at `start` wait for `to`, further ahead, if nothing waits for what
-    /// it passes or for what it would wait for then.
+    /// Has the run that waits for `from` and begins at `start` wait for `to`, further ahead, if
+    /// nothing waits for what it passes or for what it would wait for then.
     pub(super) fn move_up(&mut self, from: u32, start: Cluster, to: u32) {
         let recent = self.recent.filter(|run| run.lblk == from);
         let run = recent.map(|run| run.blocks);
@@ -174,7 +174,8 @@ impl PaTree {
         self.put(to, run);
     }
 
-    /// The logical clusters around `lblk`, which nothing waits for, up to what there is on both sides.
+    /// The logical clusters around `lblk`, which nothing waits for, up to what there is on both
+    /// sides.
     pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
         let (mut start, mut end) = (0, u32::MAX);
         if let Some(run) = self.recent {
@@ -204,8 +205,8 @@ impl PaTree {
         }
     }
 
-    /// Has blocks wait for `lblk` and the blocks behind it. Calls `left` with those for whose logical
-    /// blocks others wait already.
+    /// Has blocks wait for `lblk` and the blocks behind it. Calls `left` with those for whose
+    /// logical blocks others wait already.
     pub(super) fn insert(&mut self, lblk: u32, blocks: Blocks, mut left: impl FnMut(Blocks)) {
         let (start, len) = blocks;
         let end = lblk.saturating_add(len);
@@ -282,8 +283,8 @@ mod tests {
         COMPARISONS.with(|count| count.set(count.get() + 1));
     }
 
-    /// Keys compared by a call, on the average, while `live` wait: each asks for a block anywhere and splits a
-    /// run of three, and another one comes.
+    /// Keys compared by a call, on the average, while `live` wait: each asks for a block anywhere
+    /// and splits a run of three, and another one comes.
     fn comparisons(live: u32, rng: &mut Rng) -> f64 {
         const CALLS: u32 = 10_000;
         let mut tree = PaTree::default();
@@ -449,8 +450,8 @@ mod tests {
 
     #[test]
     fn a_preallocation_takes_96_bytes_at_most() {
-        /// Single blocks that wait with a gap between each other, as sparse writing leaves them: then
-        /// the nodes of the tree are as empty as they get.
+        /// Single blocks that wait with a gap between each other, as sparse writing leaves them:
+        /// then the nodes of the tree are as empty as they get.
         const LIVE: u32 = 2_000_000;
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

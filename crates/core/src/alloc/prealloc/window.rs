@@ -3,8 +3,8 @@
 use super::FileRequest;
 use std::ops::Range;
 
-/// What files of each size get at once: an aligned window of so many bytes around what is asked for.
-/// Up to the first size, which doubles up to there, it is the whole file.
+/// What files of each size get at once: an aligned window of so many bytes around what is asked
+/// for. Up to the first size, which doubles up to there, it is the whole file.
 const CLASSES: [(u64, u64); 3] = [(1 << 20, 1 << 20), (4 << 20, 2 << 20), (8 << 20, 4 << 20)];
 /// What larger ones get.
 const LARGEST: u64 = 8 << 20;

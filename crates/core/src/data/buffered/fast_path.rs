@@ -1,7 +1,8 @@
-//! Reading and writing over what memory has already, which is most of what happens to files in use: under one epoch guard,
-//! with no count of references, and never waiting.
+//! Reading and writing over what memory has already, which is most of what happens to files in use:
+//! under one epoch guard, with no count of references, and never waiting.
 //!
-//! Where it takes more than that nothing is done here, and [`live`](crate::data::buffered::read) or [`buffered`](crate::data::buffered) do it.
+//! Where it takes more than that nothing is done here, and [`live`](crate::data::buffered::read) or
+//! [`buffered`](crate::data::buffered) do it.
 
 use crate::data::cache::folio::{FOLIO_BYTES, mask_of_bytes};
 use crate::data::cache::index::Index;
@@ -41,7 +42,8 @@ pub(in crate::data) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -
 }
 
 impl FileIo<'_> {
-    /// Writes at byte `offset` of the file, inside it. Returns how much was written, which is all. `op` is held.
+    /// Writes at byte `offset` of the file, inside it. Returns how much was written, which is all.
+    /// `op` is held.
     #[inline]
     pub(in crate::data) fn write_over(
         &self,

@@ -1,14 +1,15 @@
 //! Writing to memory.
 //!
-//! A write copies its bytes into folios and leaves the rest to [writeback](crate::data::writeback). Of a block that
-//! it covers in part and that is not in memory, the rest is read first. A block that has no place on the device
-//! gets the promise of one, or, where the file system was opened so, the place itself.
+//! A write copies its bytes into folios and leaves the rest to [writeback](crate::data::writeback).
+//! Of a block that it covers in part and that is not in memory, the rest is read first. A block
+//! that has no place on the device gets the promise of one, or, where the file system was opened
+//! so, the place itself.
 //!
 //! # Invariants
 //!
 //! - A write that changes the size has `op` exclusively, all others shared.
-//! - Before the size passes the last block of a file, what that block holds past the old end is zeros in memory,
-//!   and the block is dirty if the device has anything else there.
+//! - Before the size passes the last block of a file, what that block holds past the old end is
+//!   zeros in memory, and the block is dirty if the device has anything else there.
 
 pub(super) mod fast_path;
 pub(super) mod read;
@@ -136,8 +137,8 @@ impl FileIo<'_> {
         Ok((offset, done, failed))
     }
 
-    /// Writes what can be written of `data` inside the file, with `op` held shared. Returns how much, and why it was not more;
-    /// `None` if that takes being alone.
+    /// Writes what can be written of `data` inside the file, with `op` held shared. Returns how
+    /// much, and why it was not more; `None` if that takes being alone.
     ///
     /// # Errors
     /// When the file cannot be written at all.
@@ -217,8 +218,8 @@ impl FileIo<'_> {
         (done, failed)
     }
 
-    /// Copies `data` into a folio. Returns how much: less than all when space ran out, or a limit was reached, as it says
-    /// in `why`.
+    /// Copies `data` into a folio. Returns how much: less than all when space ran out, or a limit
+    /// was reached, as it says in `why`.
     fn copy_into(
         &self,
         folio: &Folio,
@@ -286,8 +287,8 @@ impl FileIo<'_> {
         }
     }
 
-    /// Of blocks of a folio of which nothing is known, those that have no place on the device; the others
-    /// are known from now on.
+    /// Of blocks of a folio of which nothing is known, those that have no place on the device; the
+    /// others are known from now on.
     fn find_holes(&self, folio: &Folio, state: &mut State, unknown: u64) -> Result<u64> {
         let first = folio.first_block(self.log2);
         let start = first + u64::from(unknown.trailing_zeros());
@@ -312,7 +313,8 @@ impl FileIo<'_> {
         Ok(unknown & !mapped & !unwritten)
     }
 
-    /// Tells whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.
+    /// Tells whether nothing is mapped from `block` on. Costs two loads as long as the map does not
+    /// change.
     pub(super) fn is_past_map(&self, block: u64) -> Result<bool> {
         let version = self.live.map_version();
         let now = version.load(Ordering::Acquire);
@@ -328,8 +330,9 @@ impl FileIo<'_> {
         Ok(block >= end)
     }
 
-    /// Promises, or chooses, a place for each of `holes`, blocks of a folio. Returns a block of each cluster that was
-    /// chosen, where that is more than a block. `waiting` are the blocks that are yet to be written.
+    /// Promises, or chooses, a place for each of `holes`, blocks of a folio. Returns a block of
+    /// each cluster that was chosen, where that is more than a block. `waiting` are the blocks that
+    /// are yet to be written.
     fn grant(&self, folio: &Folio, holes: u64, waiting: u64) -> Result<Vec<u32>> {
         if holes == 0 {
             return Ok(Vec::new());
@@ -394,8 +397,8 @@ impl FileIo<'_> {
         Ok(chosen)
     }
 
-    /// Takes a grant back, and the clusters that were `chosen` for it, but for those in which another block is `waiting`:
-    /// it is going to be written there.
+    /// Takes a grant back, and the clusters that were `chosen` for it, but for those in which
+    /// another block is `waiting`: it is going to be written there.
     fn ungrant(&self, folio: &Folio, holes: u64, chosen: &[u32], waiting: u64) {
         if holes == 0 {
             return;
@@ -424,8 +427,8 @@ impl FileIo<'_> {
         }
     }
 
-    /// Brings into memory what bytes `bytes` of a folio leave of the blocks they touch in part. `holes` are
-    /// blocks without data on the device.
+    /// Brings into memory what bytes `bytes` of a folio leave of the blocks they touch in part.
+    /// `holes` are blocks without data on the device.
     fn load_edges(
         &self,
         folio: &Folio,
@@ -469,8 +472,8 @@ impl FileIo<'_> {
         })
     }
 
-    /// Reads one block, bytes `own` of a folio, or makes zeros of it; and of what lies past the end of the
-    /// file.
+    /// Reads one block, bytes `own` of a folio, or makes zeros of it; and of what lies past the end
+    /// of the file.
     fn load(
         &self,
         folio: &Folio,
@@ -494,8 +497,9 @@ impl FileIo<'_> {
         Ok(())
     }
 
-    /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the end of the
-    /// file, whose size was `size` before they were read: somebody may have cleared them on the device since.
+    /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the
+    /// end of the file, whose size was `size` before they were read: somebody may have cleared them
+    /// on the device since.
     pub(super) fn clear_past_end(
         &self,
         folio: &Folio,
@@ -512,8 +516,8 @@ impl FileIo<'_> {
         }
     }
 
-    /// Sees to the last block of a file of `size` bytes before a write at `offset` makes it longer. `op` is
-    /// held exclusively.
+    /// Sees to the last block of a file of `size` bytes before a write at `offset` makes it longer.
+    /// `op` is held exclusively.
     fn prepare_tail(&self, size: u64, offset: u64) -> Result<()> {
         let block = size >> self.log2;
         if size & ((1 << self.log2) - 1) == 0
@@ -527,8 +531,8 @@ impl FileIo<'_> {
         })
     }
 
-    /// Brings the last block of a file into memory, a block of `folio`, if it lies on the device; and has it written
-    /// back if it held anything there past the end.
+    /// Brings the last block of a file into memory, a block of `folio`, if it lies on the device;
+    /// and has it written back if it held anything there past the end.
     fn load_tail(
         &self,
         folio: &Folio,

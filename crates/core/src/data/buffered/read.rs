@@ -1,7 +1,7 @@
 //! Reading files that may change: from memory, or through it.
 //!
-//! What is not in memory is read from the device into folios first, more of it at once the longer a reader
-//! goes on from where it stopped. Holes take no memory.
+//! What is not in memory is read from the device into folios first, more of it at once the longer a
+//! reader goes on from where it stopped. Holes take no memory.
 
 use crate::Result;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
@@ -47,8 +47,8 @@ pub(in crate::data) fn read(
 }
 
 impl FileIo<'_> {
-    /// Copies what is in memory from byte `offset` on, up to the end of its folio at most. Returns how
-    /// much.
+    /// Copies what is in memory from byte `offset` on, up to the end of its folio at most. Returns
+    /// how much.
     fn copy_known(&self, offset: u64, buf: &mut [u8]) -> usize {
         let index = number(offset);
         let guard = pin();
@@ -66,8 +66,8 @@ impl FileIo<'_> {
         })
     }
 
-    /// Reads into `buf` from byte `offset` on, and ahead if that is how the file is read. Returns how much
-    /// of `buf` was filled.
+    /// Reads into `buf` from byte `offset` on, and ahead if that is how the file is read. Returns
+    /// how much of `buf` was filled.
     fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let holes = self.skip_hole(offset, buf)?;
         if holes > 0 {
@@ -115,8 +115,9 @@ impl FileIo<'_> {
         }
     }
 
-    /// Reads into `folios` what they lack, all there is of them if `whole` says so, and from byte `offset` of the file on
-    /// into `buf`. Returns how much of `buf` was filled; `None` if one of the folios is gone.
+    /// Reads into `folios` what they lack, all there is of them if `whole` says so, and from byte
+    /// `offset` of the file on into `buf`. Returns how much of `buf` was filled; `None` if one of
+    /// the folios is gone.
     fn read_into(
         &self,
         folios: &[Arc<Folio>],
@@ -173,8 +174,8 @@ impl FileIo<'_> {
         Ok(Some(done))
     }
 
-    /// Makes zeros of what lies in a hole of the file of which memory has nothing, at the front of `buf`. Returns how
-    /// much. So reading holes takes no memory, however large they are.
+    /// Makes zeros of what lies in a hole of the file of which memory has nothing, at the front of
+    /// `buf`. Returns how much. So reading holes takes no memory, however large they are.
     fn skip_hole(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let end = offset + buf.len() as u64;
         let last = number(end - 1);
@@ -287,7 +288,8 @@ fn part_of(index: u32, range: &Range<u64>) -> Option<Range<usize>> {
     (from < to).then_some(from as usize..to as usize)
 }
 
-/// Copies what is up to date from byte `offset` of the file on, which lies in the folio. Returns how much.
+/// Copies what is up to date from byte `offset` of the file on, which lies in the folio. Returns
+/// how much.
 fn copy_uptodate(state: &State, offset: u64, buf: &mut [u8], log2: u32) -> usize {
     let at = offset as usize & (FOLIO_BYTES - 1);
     let known = (state.uptodate >> (at >> log2)).trailing_ones() as usize;

@@ -1,12 +1,13 @@
 //! Where data and holes begin in files that may change.
 //!
-//! What was written and has no place yet is data: memory knows it, and nothing is written back to find out.
+//! What was written and has no place yet is data: memory knows it, and nothing is written back to
+//! find out.
 //!
 //! # How
 //!
-//! A block is in memory as newer than the device until after the map has it. So a reader that looks at the map first and at
-//! memory then may take a block for a hole that got its place in between; it has changed the map then, and the
-//! version of the map says so.
+//! A block is in memory as newer than the device until after the map has it. So a reader that looks
+//! at the map first and at memory then may take a block for a hole that got its place in between;
+//! it has changed the map then, and the version of the map says so.
 
 use crate::Result;
 use crate::data::cache::FileCache;
@@ -23,7 +24,8 @@ use std::sync::atomic::{Ordering, fence};
 /// How often the map may change while somebody looks, until the file is written back.
 const TRIES: u32 = 8;
 
-/// Returns where data begins, as [`seek_data`](crate::data::seek_data), in a file that others may change meanwhile.
+/// Returns where data begins, as [`seek_data`](crate::data::seek_data), in a file that others may
+/// change meanwhile.
 ///
 /// # Errors
 /// As there; what writing back says, if the map keeps changing.
@@ -34,7 +36,8 @@ pub fn seek_data_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> 
     }
 }
 
-/// Returns where a hole begins, as [`seek_hole`](crate::data::seek_hole), in a file that others may change meanwhile.
+/// Returns where a hole begins, as [`seek_hole`](crate::data::seek_hole), in a file that others may
+/// change meanwhile.
 ///
 /// # Errors
 /// As there; what writing back says, if the map keeps changing.
@@ -45,8 +48,8 @@ pub fn seek_hole_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> 
     }
 }
 
-/// Returns the first byte at or after `offset` of data, or of a hole, and the size of the file. `None` if the map alone says
-/// it.
+/// Returns the first byte at or after `offset` of data, or of a hole, and the size of the file.
+/// `None` if the map alone says it.
 fn look(fs: &Fs, held: &Held, offset: u64, data: bool) -> Result<Option<(Option<u64>, u64)>> {
     let Some(file) = held.file_cache() else {
         return Ok(None);
@@ -99,8 +102,8 @@ fn find(
 }
 
 impl FileCache {
-    /// Returns the first of `blocks` that memory has, and the device has not; or, if `newer` is not asked for, that is not one
-    /// of these.
+    /// Returns the first of `blocks` that memory has, and the device has not; or, if `newer` is not
+    /// asked for, that is not one of these.
     fn first_newer(&self, blocks: Range<u64>, log2: u32, newer: bool) -> Option<u64> {
         let per_folio = FOLIO_LOG2 - log2;
         let mut at = blocks.start;
@@ -124,7 +127,8 @@ impl FileCache {
     }
 }
 
-/// Returns the [`extents`](crate::data::extents) of a file that others may change meanwhile, all of one moment.
+/// Returns the [`extents`](crate::data::extents) of a file that others may change meanwhile, all of
+/// one moment.
 ///
 /// # Errors
 /// When the map breaks the format, or the device fails; what writing back says.
@@ -133,8 +137,8 @@ pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
     map::stable(held, |image| seek::extents(fs, image).collect())
 }
 
-/// Returns all [allocated](crate::data::allocated) extents of a file that others may change meanwhile, all of one
-/// moment.
+/// Returns all [allocated](crate::data::allocated) extents of a file that others may change
+/// meanwhile, all of one moment.
 ///
 /// # Errors
 /// When the map breaks the format, or the device fails.
@@ -145,7 +149,8 @@ pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
 
 /// Brings the map up to what was written: what has no place yet is not in it.
 fn write_back_unmapped(fs: &Fs, held: &Held) -> Result<()> {
-    // What is written over reserved blocks is a hole in the map as well, and so is what is on its way to the device.
+    // What is written over reserved blocks is a hole in the map as well, and so is what is on its
+    // way to the device.
     let behind = held.file_cache().is_some_and(|file| !file.is_idle())
         || held.live_size() > held.snapshot().size();
     if behind {

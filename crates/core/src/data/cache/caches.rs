@@ -1,12 +1,12 @@
-//! What the data of all files in memory shares: the budget, the clock that evicts, the list of files that
-//! have something to write back.
+//! What the data of all files in memory shares: the budget, the clock that evicts, the list of
+//! files that have something to write back.
 //!
 //! # Invariants
 //!
-//! - Counters are spread over CPUs; they are added up when a folio becomes dirty or gets its first page,
-//!   not with each write. So limits are passed by a folio for each thread at most.
-//! - A file is on the list of dirty files, once, from the moment something of it becomes dirty until it
-//!   has been written back by a thread that took it from the list.
+//! - Counters are spread over CPUs; they are added up when a folio becomes dirty or gets its first
+//!   page, not with each write. So limits are passed by a folio for each thread at most.
+//! - A file is on the list of dirty files, once, from the moment something of it becomes dirty
+//!   until it has been written back by a thread that took it from the list.
 
 use crate::data::cache::FileCache;
 use crate::data::cache::index::Size;
@@ -62,8 +62,8 @@ pub(crate) struct Caches {
     delayed: ShardedCounter,
     /// Where the clock's hand begins next: updates may be lost.
     hand: AtomicU64,
-    /// Held from taking files off the list until they are written: the next one finds all others' files
-    /// written, or on the list.
+    /// Held from taking files off the list until they are written: the next one finds all others'
+    /// files written, or on the list.
     pub(in crate::data) flushing: Mutex<()>,
     pub(in crate::data) flusher: Flusher,
     #[cfg(feature = "baseline")]
@@ -208,8 +208,9 @@ impl Caches {
         }
     }
 
-    /// Notes that something of a file is dirty that is not on the list, if `enlist` says so. A thread that finds the file noted
-    /// and then takes the list finds it there, since it waits for this lock.
+    /// Notes that something of a file is dirty that is not on the list, if `enlist` says so. A
+    /// thread that finds the file noted and then takes the list finds it there, since it waits for
+    /// this lock.
     pub(in crate::data) fn note_file(&self, live: &Arc<LiveInode>, enlist: impl FnOnce() -> bool) {
         let mut files = self.files.local().lock();
         if !enlist() {
@@ -235,8 +236,8 @@ impl Caches {
         all
     }
 
-    /// Evicts clean folios that were not used lately until the budget is kept, as far as a short look
-    /// finds any. Holds no lock of a file but by trying.
+    /// Evicts clean folios that were not used lately until the budget is kept, as far as a short
+    /// look finds any. Holds no lock of a file but by trying.
     pub(in crate::data) fn evict(&self) {
         let mut passed = 0;
         while self.is_full() && passed < HAND_STEPS * BATCH {
@@ -269,7 +270,8 @@ impl Caches {
         }
     }
 
-    /// Evicts clean folios that nobody used since the last call, or all of them. Holds no lock of a file but by trying.
+    /// Evicts clean folios that nobody used since the last call, or all of them. Holds no lock of a
+    /// file but by trying.
     pub(crate) fn shed(&self, what: Shed) {
         for clock in self.clock.iter() {
             let mut left = clock.lock().len();

@@ -1,5 +1,5 @@
-//! What of a file is newer than the device: which folios, whether the file is on the list of dirty ones, and whether it
-//! is being written on and on.
+//! What of a file is newer than the device: which folios, whether the file is on the list of dirty
+//! ones, and whether it is being written on and on.
 
 use extant_sync::{CountedAtomicBool, LockClass, Mutex, Rank, RmwClass};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,13 +90,14 @@ impl DirtyState {
         self.folios.lock().numbers.iter().all(|&index| index == 0)
     }
 
-    /// Takes the note that the file is written on and on, if there is one: what lies behind is not likely to be
-    /// written again soon.
+    /// Takes the note that the file is written on and on, if there is one: what lies behind is not
+    /// likely to be written again soon.
     pub(in crate::data) fn take_streams(&self) -> bool {
         take(&self.streams)
     }
 
-    /// Takes the note that a folio became dirty, if there is one. A folio at the same moment may be overlooked.
+    /// Takes the note that a folio became dirty, if there is one. A folio at the same moment may be
+    /// overlooked.
     pub(in crate::data) fn take_grown(&self) -> bool {
         take(&self.grown)
     }

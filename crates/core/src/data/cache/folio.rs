@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //!
-//! - What has no memory of a block that is *up to date* is zeros, and so are bytes past the end of the file in it.
+//! - What has no memory of a block that is *up to date* is zeros, and so are bytes past the end of
+//!   the file in it.
 //! - A block that is *dirty* or *under writeback* is up to date.
-//! - A *delayed* block is dirty or under writeback and not mapped; space is promised for it, or its place is
-//!   chosen.
-//! - A *mapped* block holds data on the device. Blocks that are neither may or may not have a place there.
+//! - A *delayed* block is dirty or under writeback and not mapped; space is promised for it, or its
+//!   place is chosen.
+//! - A *mapped* block holds data on the device. Blocks that are neither may or may not have a place
+//!   there.
 
 use crate::data::cache::page::{PAGE, PAGE_LOG2, Page, Pool};
 use crate::data::range::zeros::ZEROS;
@@ -36,8 +38,8 @@ pub(in crate::data) struct Folio {
     state: RwLock<State>,
 }
 
-/// Where memory is, or was, in lines of it, without the uppermost bits, which are those of what lies around: nothing is
-/// read there.
+/// Where memory is, or was, in lines of it, without the uppermost bits, which are those of what
+/// lies around: nothing is read there.
 #[derive(Debug, Default)]
 struct Near {
     table: AtomicU32,
@@ -125,7 +127,8 @@ impl Folio {
         self.state.try_write()
     }
 
-    /// Has the processor bring near what there is of `len` bytes from `at` on, which are about to be used.
+    /// Has the processor bring near what there is of `len` bytes from `at` on, which are about to
+    /// be used.
     pub(in crate::data) fn prefetch(&self, at: usize, len: usize) {
         let page = at >> PAGE_LOG2;
         if let Some(table) = self.near.address(&self.near.table) {
@@ -236,9 +239,9 @@ impl State {
         self.dirty | self.writeback | self.delayed == 0
     }
 
-    /// Sees to it that there is memory for bytes `range`, which are about to be written. Other bytes that
-    /// get memory by this, as few as can be if it is to be `frugal`, are zeros. Returns how many bytes of memory
-    /// came.
+    /// Sees to it that there is memory for bytes `range`, which are about to be written. Other
+    /// bytes that get memory by this, as few as can be if it is to be `frugal`, are zeros. Returns
+    /// how many bytes of memory came.
     pub(in crate::data) fn provide(
         &mut self,
         range: &Range<usize>,
@@ -333,8 +336,8 @@ impl State {
         })
     }
 
-    /// Forgets blocks: they are neither up to date nor dirty any more. Takes out the pages that no block
-    /// needs then.
+    /// Forgets blocks: they are neither up to date nor dirty any more. Takes out the pages that no
+    /// block needs then.
     pub(in crate::data) fn forget(&mut self, blocks: u64, log2: u32, mut gone: impl FnMut(Page)) {
         for bits in [
             &mut self.uptodate,

@@ -2,7 +2,8 @@
 //!
 //! # Invariant
 //!
-//! A folio of the index is in the way of the clock's hand once, from when it came into being until it is gone.
+//! A folio of the index is in the way of the clock's hand once, from when it came into being until
+//! it is gone.
 
 use crate::data::cache::folio::{FOLIO_BYTES, Folio, State};
 use crate::data::cache::page::PAGE_LOG2;
@@ -82,8 +83,8 @@ impl FileCache {
         }
     }
 
-    /// Frees a folio with its pages, unless something needs them or it was used lately. `false` says that it is to be
-    /// asked about again.
+    /// Frees a folio with its pages, unless something needs them or it was used lately. `false`
+    /// says that it is to be asked about again.
     pub(in crate::data) fn evict_folio(&self, index: u32) -> bool {
         let Some(folio) = self.index.load(index) else {
             return true;

@@ -1,14 +1,16 @@
 //! The folios of a file, by number: a tree in which looking takes no lock.
 //!
-//! The depth of a folio follows from its number, so that small files need one slot. Folios go again when memory is
-//! short, and a leaf, which leads to 64 of them, goes with its last one. What leads to leaves stays for as long as the
-//! file's cache: 4 KiB for 2 GiB of the file, where any of these were used.
+//! The depth of a folio follows from its number, so that small files need one slot. Folios go again
+//! when memory is short, and a leaf, which leads to 64 of them, goes with its last one. What leads
+//! to leaves stays for as long as the file's cache: 4 KiB for 2 GiB of the file, where any of these
+//! were used.
 //!
 //! # Invariants
 //!
 //! - `size` is locked to put a folio in or to take one out, and a leaf with it.
-//! - A folio is marked as gone, under its lock, before it is taken out. A thread that locks one to put something into it and finds
-//!   it gone takes it out itself, if that is left to be done, and looks again.
+//! - A folio is marked as gone, under its lock, before it is taken out. A thread that locks one to
+//!   put something into it and finds it gone takes it out itself, if that is left to be done, and
+//!   looks again.
 
 use crate::data::cache::folio::Folio;
 use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuSlot, pin};
@@ -36,7 +38,8 @@ type Top = Slots<OnceLock<Upper>>;
 const IN_LEAF: u32 = 1 << LEAF_LOG2;
 const IN_MIDDLE: u32 = 1 << (LEAF_LOG2 + MIDDLE_LOG2);
 
-/// Folios, and bytes of memory of these and of what leads to them: how many there are, or how many more.
+/// Folios, and bytes of memory of these and of what leads to them: how many there are, or how many
+/// more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::data) struct Size {
     pub(in crate::data) folios: i64,
@@ -113,7 +116,8 @@ impl Index {
         }
     }
 
-    /// Tells whether a folio is one of the first: these are few enough to stay in the caches of a processor that uses them.
+    /// Tells whether a folio is one of the first: these are few enough to stay in the caches of a
+    /// processor that uses them.
     #[inline]
     pub(in crate::data) fn is_near(index: u32) -> bool {
         index < IN_LEAF
@@ -143,8 +147,8 @@ impl Index {
         middle.get(at(index, LEAF_LOG2, MIDDLE_LOG2))
     }
 
-    /// Returns the place of the leaf of a folio, which comes into being if there is none. `size` is locked, and grows by
-    /// what came.
+    /// Returns the place of the leaf of a folio, which comes into being if there is none. `size` is
+    /// locked, and grows by what came.
     fn leaf_place_made<'a>(&'a self, index: u32, size: &mut Size) -> &'a RcuSlot<Leaf> {
         if index < IN_LEAF {
             return &self.leaf;
@@ -160,7 +164,8 @@ impl Index {
         &middle[at(index, LEAF_LOG2, MIDDLE_LOG2)]
     }
 
-    /// Returns the folio of that number, which comes into being if there is none; and how much more there is for that.
+    /// Returns the folio of that number, which comes into being if there is none; and how much more
+    /// there is for that.
     #[cold]
     pub(in crate::data) fn make(&self, index: u32) -> (Arc<Folio>, Size) {
         let guard = pin();
@@ -192,7 +197,8 @@ impl Index {
         (folio, came)
     }
 
-    /// Takes out a folio that is gone, unless somebody else has; returns how much less there is, as a negative size.
+    /// Takes out a folio that is gone, unless somebody else has; returns how much less there is, as
+    /// a negative size.
     pub(in crate::data) fn remove(&self, folio: &Folio) -> Size {
         let guard = pin();
         let mut size = self.size.lock();
@@ -255,7 +261,8 @@ fn folios_of(leaf: &RcuSlot<Leaf>, at: u64, range: Range<u64>) -> Vec<Arc<Folio>
     all.filter_map(|(_, place)| place.load(&guard)).collect()
 }
 
-/// Returns a level of `2^log2` places, which comes into being, and adds to `size`, if it is not there.
+/// Returns a level of `2^log2` places, which comes into being, and adds to `size`, if it is not
+/// there.
 fn made<'a, T: Default>(level: &'a OnceLock<Slots<T>>, log2: u32, size: &mut Size) -> &'a Slots<T> {
     level.get_or_init(|| {
         size.bytes += (size_of::<T>() << log2) as i64;
@@ -263,8 +270,8 @@ fn made<'a, T: Default>(level: &'a OnceLock<Slots<T>>, log2: u32, size: &mut Siz
     })
 }
 
-/// Returns the places, of those from folio `at` on, which stand for `2^below` folios each, that have to do with `range`,
-/// and the first folio of each.
+/// Returns the places, of those from folio `at` on, which stand for `2^below` folios each, that
+/// have to do with `range`, and the first folio of each.
 fn inside<T>(
     places: &[T],
     at: u64,

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 static HINT: LockClass = LockClass::new("end of a map", Rank::Leaf);
 
-/// On the clock, in place of the number of a folio: what is known of the map of the file. The one folio of that
-/// number, at the end of a file of 2^48 bytes, does without.
+/// On the clock, in place of the number of a folio: what is known of the map of the file. The one
+/// folio of that number, at the end of a file of 2^48 bytes, does without.
 pub(super) const MAP_ONLY: u32 = u32::MAX;
 /// The end of the map is not known: odd, as no version is at rest.
 const UNKNOWN: u64 = u64::MAX;
@@ -51,8 +51,8 @@ impl MapHint {
         let _alone = self.change.lock();
         let known = self.version.load(Ordering::Relaxed);
         if known == UNKNOWN || known < version {
-            // A reader of both in between has the old version and the new end. While writers are at work
-            // maps only grow, so that is an end further on than it need be.
+            // A reader of both in between has the old version and the new end. While writers are at
+            // work maps only grow, so that is an end further on than it need be.
             self.end.store(end, Ordering::Release);
             self.version.store(version, Ordering::Release);
         }
@@ -82,8 +82,8 @@ impl FileCache {
         let hint = &self.map_hint;
         let grown = learn(hint.status.get_or_init(map::Status::default));
         self.caches.count_memory(grown);
-        // Files that are used past memory only have no folio by which eviction would find them. Two at the same time may
-        // have it found twice.
+        // Files that are used past memory only have no folio by which eviction would find them. Two
+        // at the same time may have it found twice.
         if grown > 0 && !hint.is_on_clock.load(Ordering::Relaxed) {
             hint.is_on_clock.store(true, Ordering::Relaxed);
             self.caches.note_folio(self, MAP_ONLY);
@@ -97,7 +97,8 @@ impl FileCache {
         }
     }
 
-    /// Frees what is known of the map, unless it was used lately. `false` says that it is to be asked about again.
+    /// Frees what is known of the map, unless it was used lately. `false` says that it is to be
+    /// asked about again.
     pub(super) fn evict_map(&self) -> bool {
         let is_on_clock = &self.map_hint.is_on_clock;
         // First: what is learned from now on puts it there again.

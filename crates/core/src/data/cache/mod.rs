@@ -2,8 +2,8 @@
 //!
 //! # What is live
 //!
-//! The size and the times that users see may be ahead of the record, which changes only under a handle. They
-//! are kept here until writeback has a handle anyway: see [`LiveInode::live_size`] and
+//! The size and the times that users see may be ahead of the record, which changes only under a
+//! handle. They are kept here until writeback has a handle anyway: see [`LiveInode::live_size`] and
 //! [`LiveInode::view`]. The live size is never below that of the record.
 //!
 //! # Locking
@@ -84,7 +84,8 @@ pub(crate) struct FileCache {
     pub(super) promise: Mutex<Promise>,
     /// Places that writes chose.
     pub(super) placed: Places,
-    /// The last transaction that unmapped blocks of clusters that stayed the file's, unless it is durable.
+    /// The last transaction that unmapped blocks of clusters that stayed the file's, unless it is
+    /// durable.
     pub(super) detached: AtomicU64,
     pub(super) readers: Streams,
     /// What direct I/O knows, once there was any.
@@ -181,13 +182,14 @@ impl FileCache {
         self.extended.store(size, Ordering::Release);
     }
 
-    /// Tells whether the last block of a file of `size` is known to be as it should be on the device or in
-    /// memory, past the end too.
+    /// Tells whether the last block of a file of `size` is known to be as it should be on the
+    /// device or in memory, past the end too.
     pub(super) fn knows_tail(&self, size: u64) -> bool {
         self.tail.load(Ordering::Relaxed) == size
     }
 
-    /// Notes that the last block of a file of `size` bytes is as it should be. The caller holds `op` exclusively.
+    /// Notes that the last block of a file of `size` bytes is as it should be. The caller holds
+    /// `op` exclusively.
     pub(super) fn set_tail(&self, size: u64) {
         self.tail.store(size, Ordering::Relaxed);
     }
@@ -203,7 +205,8 @@ impl FileCache {
         time_of(self.time.load(Ordering::Acquire))
     }
 
-    /// Returns the time of the last write in nanoseconds since 1970, if the record does not have it.
+    /// Returns the time of the last write in nanoseconds since 1970, if the record does not have
+    /// it.
     #[inline]
     pub(super) fn time_nanos(&self) -> Option<i64> {
         let nanos = self.time.load(Ordering::Acquire);
@@ -234,8 +237,8 @@ impl FileCache {
             .compare_exchange(nanos, NO_TIME, order, Ordering::Relaxed);
     }
 
-    /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size` before.
-    /// The caller keeps writeback away.
+    /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size`
+    /// before. The caller keeps writeback away.
     pub(super) fn cut(&self, fs: &Fs, live: &LiveInode, size: u64, first: u64) {
         let log2 = fs.block_size().log2();
         let from = number_of_block(first, log2);
@@ -272,8 +275,8 @@ impl FileCache {
         self.set_tail(u64::MAX);
     }
 
-    /// Frees what the clock's hand came by, unless it was used lately: a folio with its pages, or what is known of the map.
-    /// `false` says that it is to be asked about again.
+    /// Frees what the clock's hand came by, unless it was used lately: a folio with its pages, or
+    /// what is known of the map. `false` says that it is to be asked about again.
     pub(super) fn evict(&self, index: u32) -> bool {
         match index {
             MAP_ONLY => self.evict_map(),
@@ -281,8 +284,8 @@ impl FileCache {
         }
     }
 
-    /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being
-    /// written right now. Any lock may be held.
+    /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is
+    /// being written right now. Any lock may be held.
     pub(crate) fn try_discard_all(&self, fs: &Fs, ino: Ino) -> bool {
         let Some(_alone) = self.try_quiesce() else {
             return false;
@@ -291,7 +294,8 @@ impl FileCache {
         true
     }
 
-    /// Notes that the inode is being deleted, after the writing that is under way: what is dirty is never written.
+    /// Notes that the inode is being deleted, after the writing that is under way: what is dirty is
+    /// never written.
     pub(crate) fn discard_all(&self, fs: &Fs, ino: Ino) {
         let _alone = self.quiesce();
         self.discard_quiet(fs, ino);
@@ -304,7 +308,8 @@ impl FileCache {
         self.dirty.clear();
         let log2 = fs.block_size().log2();
         for folio in self.index.folios(0..1 << 32) {
-            // Nobody uses a file that is being deleted. What the clock looks at goes with the cache.
+            // Nobody uses a file that is being deleted. What the clock looks at goes with the
+            // cache.
             if let Some(mut state) = folio.try_write() {
                 self.forget(&mut state, u64::MAX, log2);
             }
@@ -327,7 +332,8 @@ impl LiveInode {
             .map_or(image.size(), |cache| cache.size_with(image))
     }
 
-    /// Returns the record as users see it: with the size and the times that writeback has yet to store.
+    /// Returns the record as users see it: with the size and the times that writeback has yet to
+    /// store.
     #[must_use]
     pub fn view(&self) -> Arc<Inode> {
         let image = self.snapshot();

@@ -120,8 +120,8 @@ impl Pool {
         }
     }
 
-    /// Memory for bytes `range` of a page, which are about to be written, and for all of the page unless it is to be
-    /// `frugal`. All other bytes are zeros.
+    /// Memory for bytes `range` of a page, which are about to be written, and for all of the page
+    /// unless it is to be `frugal`. All other bytes are zeros.
     pub(in crate::data) fn get(&self, range: &Range<usize>, frugal: bool) -> Page {
         if !frugal {
             return Page::Whole(self.whole(range));

@@ -1,8 +1,9 @@
 //! Pages made ready ahead of their use.
 //!
-//! Memory that comes from the system is given, cleared and mapped at the first touch of each page, which takes as long as
-//! all the rest of a small write. While writers need new pages one after the other, the thread that
-//! writes data back makes some ready, so that on a machine with a processor to spare they need not wait for it.
+//! Memory that comes from the system is given, cleared and mapped at the first touch of each page,
+//! which takes as long as all the rest of a small write. While writers need new pages one after the
+//! other, the thread that writes data back makes some ready, so that on a machine with a processor
+//! to spare they need not wait for it.
 //!
 //! What is ready counts as nobody's: there is little of it, and it goes when nobody wants it.
 

@@ -62,7 +62,8 @@ impl Streams {
         Reader { stream, window: 0 }
     }
 
-    /// Notes that the reader that goes on at `offset` comes to `next` without missing anything: a hole.
+    /// Notes that the reader that goes on at `offset` comes to `next` without missing anything: a
+    /// hole.
     pub(in crate::data) fn pass(&self, offset: u64, next: u64) {
         if let Some(stream) = self.all.iter().find(|stream| stream.goes_on_at(offset)) {
             stream.next.store(next, Ordering::Relaxed);

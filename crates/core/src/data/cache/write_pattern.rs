@@ -1,4 +1,5 @@
-//! How a file is written: what lies between writes, and how far they go ahead. Hints, of which updates may be lost.
+//! How a file is written: what lies between writes, and how far they go ahead. Hints, of which
+//! updates may be lost.
 
 use crate::data::cache::folio::FOLIO_BYTES;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,16 +32,17 @@ impl WritePattern {
         }
     }
 
-    /// Notes a write of bytes `from..to`. Returns whether what lies around these is not likely to be written soon: they
-    /// begin a little ahead of where the last one ended, or the file is small.
+    /// Notes a write of bytes `from..to`. Returns whether what lies around these is not likely to
+    /// be written soon: they begin a little ahead of where the last one ended, or the file is
+    /// small.
     pub(in crate::data) fn note_write(&self, from: u64, to: u64) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         self.next.store(to, Ordering::Relaxed);
         to <= FOLIO_BYTES as u64 || from > next && from - next < FAR
     }
 
-    /// Notes that blocks `lblk..end` get their places in a write. Returns whether writes have been leaving holes between
-    /// each other for some time, and went on ahead.
+    /// Notes that blocks `lblk..end` get their places in a write. Returns whether writes have been
+    /// leaving holes between each other for some time, and went on ahead.
     pub(in crate::data) fn note_stride(&self, lblk: u32, end: u32) -> bool {
         let from = self.stride_from.load(Ordering::Relaxed);
         self.stride_from.store(end, Ordering::Relaxed);

@@ -1,12 +1,14 @@
 //! Making data of reserved blocks that were written past memory.
 //!
-//! A write to reserved blocks is over when they count as data. Writers that come to that at the same time
-//! are served by one of them, with one handle: each notes its blocks, then takes the file's writeback lock, and
-//! a writer that finds that another one has seen to them meanwhile is done.
+//! A write to reserved blocks is over when they count as data. Writers that come to that at the
+//! same time are served by one of them, with one handle: each notes its blocks, then takes the
+//! file's writeback lock, and a writer that finds that another one has seen to them meanwhile is
+//! done.
 //!
 //! # Invariants
 //!
-//! - Blocks are on the device before they are noted, and the writer that noted them holds `op` until they are converted.
+//! - Blocks are on the device before they are noted, and the writer that noted them holds `op`
+//!   until they are converted.
 
 use crate::data::cache::FileCache;
 use crate::data::io::{FileIo, blocks_of};
@@ -46,8 +48,8 @@ impl Waiting {
     /// Sees to it that `blocks`, which are on the device, count as data. `op` is held.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when there is no room for the map; when the map breaks the format, or the device
-    /// or the journal fails.
+    /// [`Error::NoSpace`] when there is no room for the map; when the map breaks the format, or the
+    /// device or the journal fails.
     pub(in crate::data) fn convert(
         &self,
         fs: &Fs,
@@ -85,8 +87,8 @@ impl Waiting {
     }
 }
 
-/// Converts what is reserved of `ranges`, with as few handles as that takes. The caller keeps others from
-/// writing the file back.
+/// Converts what is reserved of `ranges`, with as few handles as that takes. The caller keeps
+/// others from writing the file back.
 fn convert(fs: &Fs, live: &Arc<LiveInode>, ranges: &mut [Range<u64>]) -> Result<()> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
@@ -132,9 +134,10 @@ impl FileIo<'_> {
         Ok(pieces.collect())
     }
 
-    /// Writes the first reserved blocks of a range that begins with such, at byte `offset`, and makes data of all
-    /// of the reserved extent they lie in: for that there is always room. `false` if the range begins
-    /// otherwise. `op` is held exclusively, and others are kept from writing the file back.
+    /// Writes the first reserved blocks of a range that begins with such, at byte `offset`, and
+    /// makes data of all of the reserved extent they lie in: for that there is always room. `false`
+    /// if the range begins otherwise. `op` is held exclusively, and others are kept from writing
+    /// the file back.
     pub(in crate::data) fn write_reserved(&self, offset: u64, buf: &[u8]) -> Result<bool> {
         self.cache.commit_detached(self.fs)?;
         let bytes = offset..offset + buf.len() as u64;

@@ -1,10 +1,11 @@
 //! Data of a device that is memory: copied straight between callers and the device.
 //!
-//! There is no other copy, so nothing has to agree with anything. Each write is seen as a whole. Where the device sees to that
-//! itself, within parts of it (`DirectMemory::whole_within`), a write over data inside one part holds `op` shared, as reads
-//! do; all other writes hold it exclusively. Writing over blocks that hold data takes no handle. What was copied is
-//! durable once the device was told to persist it, which `fsync` does; blocks that become the file's are written as to any device, before they do.
-//! Of a device where copies are durable at once nothing is noted.
+//! There is no other copy, so nothing has to agree with anything. Each write is seen as a whole.
+//! Where the device sees to that itself, within parts of it (`DirectMemory::whole_within`), a write
+//! over data inside one part holds `op` shared, as reads do; all other writes hold it exclusively.
+//! Writing over blocks that hold data takes no handle. What was copied is durable once the device
+//! was told to persist it, which `fsync` does; blocks that become the file's are written as to any
+//! device, before they do. Of a device where copies are durable at once nothing is noted.
 //!
 //! # Invariants
 //!
@@ -77,8 +78,8 @@ fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
     }
 }
 
-/// Reads from byte `offset` of a file, if it is a regular one and what is known of it says that this lies in one row; `None`
-/// otherwise, where nothing was read.
+/// Reads from byte `offset` of a file, if it is a regular one and what is known of it says that
+/// this lies in one row; `None` otherwise, where nothing was read.
 #[inline]
 pub(in crate::data) fn read_known_row(
     fs: &Fs,
@@ -104,8 +105,8 @@ pub(in crate::data) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -
     read_shared(fs, held, file, offset, buf)
 }
 
-/// Writes at byte `offset` of a file, if that is over data, and the device sees to it that it is whole. `None` otherwise,
-/// where nothing was written.
+/// Writes at byte `offset` of a file, if that is over data, and the device sees to it that it is
+/// whole. `None` otherwise, where nothing was written.
 #[inline]
 pub(in crate::data) fn write_known_row(
     fs: &Fs,
@@ -176,8 +177,8 @@ pub(in crate::data) fn put(
     Ok(())
 }
 
-/// Makes durable what was copied for the file. The caller keeps others from writing it back: the next one finds either
-/// nothing left, or what failed.
+/// Makes durable what was copied for the file. The caller keeps others from writing it back: the
+/// next one finds either nothing left, or what failed.
 pub(in crate::data) fn persist(fs: &Fs, file: &FileCache) -> Result<()> {
     let (Some(memory), Some(bypass)) = (memory(fs), file.bypass.get()) else {
         return Ok(());

@@ -2,14 +2,15 @@
 //!
 //! # How memory and direct I/O agree
 //!
-//! A file is in one of two states. At first memory may have something of it. Then a direct read has written
-//! back what is newer in memory, and a direct write is alone (`op` exclusively): it writes back,
-//! writes to the device, and has memory forget what it wrote over.
+//! A file is in one of two states. At first memory may have something of it. Then a direct read has
+//! written back what is newer in memory, and a direct write is alone (`op` exclusively): it writes
+//! back, writes to the device, and has memory forget what it wrote over.
 //!
-//! After some direct operations in a row memory forgets all of the file, and it is *bypassed*: then memory has
-//! nothing, nothing is dirty, and direct operations look at no folio. They hold `op` shared, and nothing else,
-//! until the device is done, so what takes blocks away or changes the size waits for them. The first that
-//! wants to use memory again takes `op` exclusively, which waits for all of these, and ends it.
+//! After some direct operations in a row memory forgets all of the file, and it is *bypassed*: then
+//! memory has nothing, nothing is dirty, and direct operations look at no folio. They hold `op`
+//! shared, and nothing else, until the device is done, so what takes blocks away or changes the
+//! size waits for them. The first that wants to use memory again takes `op` exclusively, which
+//! waits for all of these, and ends it.
 //!
 //! # Writes
 //!
@@ -21,9 +22,11 @@
 //!
 //! # Invariants
 //!
-//! - The state becomes *bypassed* under `op` and `pages` exclusively, and ends under `op` exclusively. What brings
-//!   something of a file into memory holds one of them and has seen that it is not bypassed.
-//! - While a file is bypassed no folio of it is up to date, and none is dirty: writeback changes no map.
+//! - The state becomes *bypassed* under `op` and `pages` exclusively, and ends under `op`
+//!   exclusively. What brings something of a file into memory holds one of them and has seen that
+//!   it is not bypassed.
+//! - While a file is bypassed no folio of it is up to date, and none is dirty: writeback changes no
+//!   map.
 
 mod conversion;
 pub(super) mod dax;
@@ -107,7 +110,8 @@ impl FileCache {
         now >= TURNS
     }
 
-    /// Tells whether memory has something in bytes `range` that is newer than the device, or on its way there.
+    /// Tells whether memory has something in bytes `range` that is newer than the device, or on its
+    /// way there.
     fn is_newer(&self, range: &Range<u64>, log2: u32) -> bool {
         let folios = range.start >> FOLIO_LOG2..range.end.div_ceil(FOLIO_BYTES as u64);
         folios.into_iter().any(|index| {
@@ -166,7 +170,8 @@ pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
             if !is_tried && file.note_turn() {
                 drop(shared);
                 is_tried = true;
-                // What stands in the way is no concern of a reader, unless it is in its way as well.
+                // What stands in the way is no concern of a reader, unless it is in its way as
+                // well.
                 let _ = bypass(fs, held, file);
                 is_settled = false;
             } else if file.is_newer(&(offset..end), fs.block_size().log2()) {
@@ -181,14 +186,15 @@ pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
     }
 }
 
-/// Returns where bytes of a file lie on the device, which are known to lie in one row there, from `offset` on in block `first`.
+/// Returns where bytes of a file lie on the device, which are known to lie in one row there, from
+/// `offset` on in block `first`.
 #[inline]
 fn place_in(fs: &Fs, first: Pblk, offset: u64) -> Result<u64> {
     device_offset(fs, first, offset & (u64::from(fs.block_size().bytes()) - 1))
 }
 
-/// Reads what the device has of a file, whose data is `file`, if what is known says that it lies in one row; `None`
-/// otherwise, where nothing was read. `op` is held.
+/// Reads what the device has of a file, whose data is `file`, if what is known says that it lies in
+/// one row; `None` otherwise, where nothing was read. `op` is held.
 #[inline]
 pub(super) fn read_known(
     fs: &Fs,
@@ -279,8 +285,8 @@ fn read_runs(
     Ok(len)
 }
 
-/// Writes at byte `offset` of a file, if it is bypassed and that takes nothing but its lock, held shared; `None`
-/// otherwise.
+/// Writes at byte `offset` of a file, if it is bypassed and that takes nothing but its lock, held
+/// shared; `None` otherwise.
 #[inline]
 pub(super) fn write_bypassed(
     fs: &Fs,
@@ -372,9 +378,10 @@ fn bypass(fs: &Fs, held: &Held, file: &Arc<FileCache>) -> Result<()> {
     Ok(())
 }
 
-/// Writes with `op` held shared, if the file is bypassed, ends behind the range, every block of it holds
-/// data, or is reserved and written as a whole, and nothing is taken away with that. `None` otherwise; what is reserved may have been written to then.
-/// To a device that is memory, where nobody can tell it from a write that is alone.
+/// Writes with `op` held shared, if the file is bypassed, ends behind the range, every block of it
+/// holds data, or is reserved and written as a whole, and nothing is taken away with that. `None`
+/// otherwise; what is reserved may have been written to then. To a device that is memory, where
+/// nobody can tell it from a write that is alone.
 pub(super) fn write_shared(
     fs: &Fs,
     held: &Held,
@@ -432,7 +439,8 @@ pub(super) fn write_shared(
     write_runs_shared(fs, held, file, &runs, bytes, buf, options)
 }
 
-/// Writes over several runs of blocks with `op` held shared, as [`write_shared`] does over one row of written blocks.
+/// Writes over several runs of blocks with `op` held shared, as [`write_shared`] does over one row
+/// of written blocks.
 fn write_runs_shared(
     fs: &Fs,
     held: &Held,
@@ -605,8 +613,8 @@ fn overwrite(
 }
 
 impl FileIo<'_> {
-    /// Writes with whatever that changes about the file. `op` is held exclusively and `pages` shared; nobody else
-    /// writes the file back.
+    /// Writes with whatever that changes about the file. `op` is held exclusively and `pages`
+    /// shared; nobody else writes the file back.
     fn write_and_map(
         &self,
         held: &Held,

@@ -1,16 +1,17 @@
 //! Holes punched into files, ranges made zeros, and ranges taken out or put in.
 //!
-//! Each of these has the file to itself: what is in memory only is on the device before, writeback is
-//! kept away, and nobody uses an address of the file. Then what memory knows of the range is forgotten and the
-//! map changes.
+//! Each of these has the file to itself: what is in memory only is on the device before, writeback
+//! is kept away, and nobody uses an address of the file. Then what memory knows of the range is
+//! forgotten and the map changes.
 //!
 //! # After a crash
 //!
-//! A part of a block that becomes zeros is written over, so a crash may leave any part of it as it was. What is a
-//! change of the map alone is there or not, if few extents are concerned; more take many transactions, and
-//! a crash leaves the last part of a hole (blocks go from the end of a range on), or some of the extents moved and
-//! the others not, as under Linux. Ranges made zeros take two transactions at least: one that makes blocks reserved
-//! ones, and one that reserves blocks for holes and sets the size.
+//! A part of a block that becomes zeros is written over, so a crash may leave any part of it as it
+//! was. What is a change of the map alone is there or not, if few extents are concerned; more take
+//! many transactions, and a crash leaves the last part of a hole (blocks go from the end of a range
+//! on), or some of the extents moved and the others not, as under Linux. Ranges made zeros take two
+//! transactions at least: one that makes blocks reserved ones, and one that reserves blocks for
+//! holes and sets the size.
 
 use crate::clock::now;
 use crate::data::inline::outgrow_alone;
@@ -39,12 +40,13 @@ const END: u64 = 1 << 32;
 /// No blocks.
 const NOTHING: Range<u64> = 0..0;
 
-/// Makes a hole of the `len` bytes from byte `offset` on: they read as zeros, and whole blocks are given back. The
-/// size stays.
+/// Makes a hole of the `len` bytes from byte `offset` on: they read as zeros, and whole blocks are
+/// given back. The size stays.
 ///
 /// # Errors
-/// [`Error::InvalidInput`] for an empty range; [`Error::NoSpace`] when cutting an extent in two takes a block more
-/// and none is free; those of [`fallocate`](crate::data::fallocate()) otherwise, but for files mapped by indirect blocks.
+/// [`Error::InvalidInput`] for an empty range; [`Error::NoSpace`] when cutting an extent in two
+/// takes a block more and none is free; those of [`fallocate`](crate::data::fallocate()) otherwise,
+/// but for files mapped by indirect blocks.
 pub fn punch_hole(
     fs: &Fs,
     held: &Held,
@@ -54,7 +56,8 @@ pub fn punch_hole(
 ) -> Result<()> {
     let alone = held.op().write();
     let (image, range) = begin(fs, held, offset, len, options)?;
-    // Past the end there is nothing that anybody could tell from a hole but blocks that were reserved.
+    // Past the end there is nothing that anybody could tell from a hole but blocks that were
+    // reserved.
     let log2 = fs.block_size().log2();
     let range = range.start
         ..range
@@ -89,8 +92,8 @@ pub fn punch_hole(
     Ok(())
 }
 
-/// Makes the `len` bytes from byte `offset` on zeros, and sees to it that writing there takes no space: whole blocks
-/// become reserved ones. The file grows if it ends before, unless `keep_size`.
+/// Makes the `len` bytes from byte `offset` on zeros, and sees to it that writing there takes no
+/// space: whole blocks become reserved ones. The file grows if it ends before, unless `keep_size`.
 ///
 /// # Errors
 /// As for [`fallocate`](crate::data::fallocate()).
@@ -121,8 +124,9 @@ pub fn zero_range(
     fallocate_alone(fs, held, offset, len, FallocateMode { keep_size }, options)
 }
 
-/// Takes the `len` bytes from byte `offset` on out of a file: what follows moves up, and the file is shorter by as much.
-/// Both must be multiples of the block size, with `bigalloc` of the cluster size.
+/// Takes the `len` bytes from byte `offset` on out of a file: what follows moves up, and the file
+/// is shorter by as much. Both must be multiples of the block size, with `bigalloc` of the cluster
+/// size.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] when they are not, or the range reaches to the end of the file; those of
@@ -161,7 +165,8 @@ pub fn collapse_range(
         let up = |run| moved(run, -(blocks as i64), is_unwritten(run));
         runs.iter().filter_map(up).collect()
     };
-    // What one handle can do is done by one, so that a crash leaves all or nothing, and a failure nothing.
+    // What one handle can do is done by one, so that a crash leaves all or nothing, and a failure
+    // nothing.
     let runs = doomed.len() + after.len();
     let credits = move_credits(&image, runs) + map::GROUP * groups_of(fs, &doomed);
     if runs <= MOST_RUNS && credits <= most_credits(fs)? {
@@ -188,12 +193,13 @@ pub fn collapse_range(
     held.live().update(&handle, shorten)
 }
 
-/// Puts a hole of `len` bytes into a file at byte `offset`: what was there moves back, and the file is longer by as much.
-/// Both must be multiples of the block size, with `bigalloc` of the cluster size.
+/// Puts a hole of `len` bytes into a file at byte `offset`: what was there moves back, and the file
+/// is longer by as much. Both must be multiples of the block size, with `bigalloc` of the cluster
+/// size.
 ///
 /// # Errors
-/// [`Error::InvalidInput`] when they are not, or the file ends before `offset`; [`Error::FileTooLarge`];
-/// those of [`fallocate`](crate::data::fallocate()) otherwise.
+/// [`Error::InvalidInput`] when they are not, or the file ends before `offset`;
+/// [`Error::FileTooLarge`]; those of [`fallocate`](crate::data::fallocate()) otherwise.
 pub fn insert_range(
     fs: &Fs,
     held: &Held,
@@ -247,7 +253,8 @@ pub fn insert_range(
         });
     }
     let parts = parts_of(fs, &image, &after)?;
-    // The size first: nothing may lie past it that is data. What it passes before it has moved may hold anything.
+    // The size first: nothing may lie past it that is data. What it passes before it has moved may
+    // hold anything.
     let failures = fs.flush_failures();
     zero_mapped(fs, &image, image.size()..size)?;
     held.note_data(fs, failures);
@@ -261,8 +268,8 @@ pub fn insert_range(
     Ok(())
 }
 
-/// Returns what all have in common before they begin: everything in memory is on the device. Returns the image as it is then, and
-/// the range. `op` is held exclusively.
+/// Returns what all have in common before they begin: everything in memory is on the device.
+/// Returns the image as it is then, and the range. `op` is held exclusively.
 fn begin(
     fs: &Fs,
     held: &Held,
@@ -354,7 +361,8 @@ fn forget_from(fs: &Fs, held: &Held, offset: u64) {
     }
 }
 
-/// Returns the runs from block `first` on that are no holes. What lies in the last cluster of one that ends within it is apart.
+/// Returns the runs from block `first` on that are no holes. What lies in the last cluster of one
+/// that ends within it is apart.
 fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     let end = map::mapped_end(fs, image)?;
     let extents = extents_of(fs, image, first..end)?;
@@ -381,8 +389,8 @@ fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     Ok(runs)
 }
 
-/// Returns the extents of a range of a file mapped by extents, cut to it. They are not joined, so that each lies in one
-/// leaf.
+/// Returns the extents of a range of a file mapped by extents, cut to it. They are not joined, so
+/// that each lies in one leaf.
 fn extents_of(fs: &Fs, image: &Inode, range: Range<u64>) -> Result<Vec<Mapping>> {
     let mut extents = Vec::new();
     let mut at = range.start;
@@ -440,8 +448,8 @@ fn most_runs(fs: &Fs, image: &Inode) -> Result<usize> {
     Ok((1..=MOST_RUNS).rev().find(fits).unwrap_or(1))
 }
 
-/// Runs of a file, in parts that one handle each moves: what lies in one cluster moves together, so that after a crash
-/// it belongs to one place of the file.
+/// Runs of a file, in parts that one handle each moves: what lies in one cluster moves together, so
+/// that after a crash it belongs to one place of the file.
 ///
 /// # Errors
 /// [`Error::Unsupported`] when there are so many runs in a cluster that no handle can do that.
@@ -473,7 +481,8 @@ fn parts_of<'r>(fs: &Fs, image: &Inode, runs: &'r [Mapping]) -> Result<Vec<&'r [
     Ok(parts)
 }
 
-/// Runs one step, and once more when there may be space that there was not. No handle is open, and no map locked.
+/// Runs one step, and once more when there may be space that there was not. No handle is open, and
+/// no map locked.
 fn with_room<R>(fs: &Fs, mut step: impl FnMut() -> Result<R>) -> Result<R> {
     match step() {
         Err(Error::NoSpace) => {
@@ -494,7 +503,8 @@ fn move_runs(fs: &Fs, held: &Held, runs: &[Mapping], moves: &[Move]) -> Result<(
     })
 }
 
-/// Frees what is mapped in `free`, in blocks, and maps `runs`, and all between them, as `moves` say.
+/// Frees what is mapped in `free`, in blocks, and maps `runs`, and all between them, as `moves`
+/// say.
 fn change_map(
     handle: &Handle<'_>,
     held: &Held,

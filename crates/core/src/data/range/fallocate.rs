@@ -2,15 +2,15 @@
 //!
 //! # How blocks are reserved
 //!
-//! Holes of the range are walked in order. A few at a time get blocks in the allocator, and one handle
-//! makes these the file's as *unwritten*: they read as zeros, whatever they hold, until something is
-//! written to them. So nothing goes to the device, and a crash shows either the hole or zeros. Long
-//! ranges take many handles.
+//! Holes of the range are walked in order. A few at a time get blocks in the allocator, and one
+//! handle makes these the file's as *unwritten*: they read as zeros, whatever they hold, until
+//! something is written to them. So nothing goes to the device, and a crash shows either the hole
+//! or zeros. Long ranges take many handles.
 //!
 //! # Invariants
 //!
-//! - The size never passes bytes that were not written or made zeros on the device: where blocks past the
-//!   old end of the file hold data, it is made zeros first.
+//! - The size never passes bytes that were not written or made zeros on the device: where blocks
+//!   past the old end of the file hold data, it is made zeros first.
 //! - What is there stays: neither content nor blocks that were reserved before change.
 
 use crate::alloc::{FileRequest, Taken};
@@ -45,16 +45,16 @@ pub struct FallocateMode {
     pub keep_size: bool,
 }
 
-/// Reserves blocks for the `len` bytes from byte `offset` of a regular file on: what is a hole reads as
-/// zeros as before, and writing there does not run out of space. The file grows if it ends before,
-/// unless the mode says otherwise.
+/// Reserves blocks for the `len` bytes from byte `offset` of a regular file on: what is a hole
+/// reads as zeros as before, and writing there does not run out of space. The file grows if it ends
+/// before, unless the mode says otherwise.
 ///
 /// # Errors
 /// [`Error::NoSpace`]: what was reserved before space ran out stays, and the size covers it.
 /// [`Error::InvalidInput`] for an empty range, [`Error::FileTooLarge`] past what the map can reach,
 /// [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but a regular file,
-/// [`Error::Unsupported`] for files mapped by indirect blocks, which cannot tell reserved blocks from
-/// written ones; [`Error::ReadOnly`]; [`Error::Corrupt`] when the map breaks the format,
+/// [`Error::Unsupported`] for files mapped by indirect blocks, which cannot tell reserved blocks
+/// from written ones; [`Error::ReadOnly`]; [`Error::Corrupt`] when the map breaks the format,
 /// [`Error::Device`] when the device fails.
 pub fn fallocate(
     fs: &Fs,
@@ -70,7 +70,8 @@ pub fn fallocate(
         fallocate_alone(fs, held, offset, len, mode, options)
     };
     match attempt() {
-        // What is promised to the data of other files for the worst case comes back when that is written back.
+        // What is promised to the data of other files for the worst case comes back when that is
+        // written back.
         Err(Error::NoSpace) => {
             flusher::make_room(fs, held.live())?;
             attempt()
@@ -144,8 +145,8 @@ struct Found<'f> {
 }
 
 impl Reservation {
-    /// Tells whether there may be more space than there was: what others kept ready has come back, or what
-    /// was freed, with a commit.
+    /// Tells whether there may be more space than there was: what others kept ready has come back,
+    /// or what was freed, with a commit.
     fn make_room(&self, fs: &Fs) -> Result<bool> {
         if preallocation::discard(fs, self.blocks.end - self.blocks.start) > 0 {
             return Ok(true);
@@ -157,8 +158,8 @@ impl Reservation {
         Ok(pending)
     }
 
-    /// Reserves a first part, at least one block, with one handle. `op` is held exclusively, and `image` is
-    /// the newest: only holders of `op` change map and size.
+    /// Reserves a first part, at least one block, with one handle. `op` is held exclusively, and
+    /// `image` is the newest: only holders of `op` change map and size.
     fn step(&mut self, fs: &Fs, held: &Held, image: &Inode) -> Result<()> {
         let _stay = held.pages().read();
         let found = self.find(fs, held, image)?;
@@ -190,8 +191,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes blocks for the first holes, and makes zeros of data past the end of the file where the file
-    /// is going to grow over it.
+    /// Takes blocks for the first holes, and makes zeros of data past the end of the file where the
+    /// file is going to grow over it.
     fn find<'f>(&self, fs: &'f Fs, held: &Held, image: &Inode) -> Result<Found<'f>> {
         let log2 = fs.block_size().log2();
         let size = image.size();

@@ -8,12 +8,13 @@ use crate::inode::{Held, Inode};
 use crate::map::{MapGuard, Reshape};
 use crate::{Error, Result};
 
-/// Gives a file or directory a map of extents if it has none, otherwise one of indirect blocks, in one transaction with what
-/// `also` changes of its record. The content stays where it is. `op` is held exclusively.
+/// Gives a file or directory a map of extents if it has none, otherwise one of indirect blocks, in
+/// one transaction with what `also` changes of its record. The content stays where it is. `op` is
+/// held exclusively.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] when indirect blocks do not reach as far as the file does; those of [`Reshape::make`] and
-/// [`Reshape::store`]; what writing back finds. Nothing has changed then.
+/// [`Error::FileTooLarge`] when indirect blocks do not reach as far as the file does; those of
+/// [`Reshape::make`] and [`Reshape::store`]; what writing back finds. Nothing has changed then.
 pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Result<()> {
     // What is only in memory gets its blocks first: then nobody else changes the map.
     write_back(fs, held.live())?;

@@ -25,14 +25,14 @@ use std::sync::Arc;
 /// One past the last block any file has.
 const END: u64 = 1 << 32;
 
-/// Sets the size of a regular file. What is cut off is gone; what is added reads as zeros and takes no
-/// space.
+/// Sets the size of a regular file. What is cut off is gone; what is added reads as zeros and takes
+/// no space.
 ///
 /// # Errors
-/// [`Error::IsADirectory`], [`Error::NotARegularFile`], [`Error::FileTooLarge`], [`Error::ReadOnly`],
-/// [`Error::Unsupported`]; [`Error::Corrupt`] when the map breaks the format, [`Error::Device`] when
-/// the device fails. After an error the size may have been set already, and blocks past it may still
-/// be the file's; they are freed when it is opened for writing again.
+/// [`Error::IsADirectory`], [`Error::NotARegularFile`], [`Error::FileTooLarge`],
+/// [`Error::ReadOnly`], [`Error::Unsupported`]; [`Error::Corrupt`] when the map breaks the format,
+/// [`Error::Device`] when the device fails. After an error the size may have been set already, and
+/// blocks past it may still be the file's; they are freed when it is opened for writing again.
 pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
     truncate_with(fs, held, size, WriteOptions::default())
 }
@@ -47,8 +47,8 @@ pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>)
     set_size_alone(fs, held, size, options)
 }
 
-/// Makes a regular file `size` bytes long if it is shorter, as [`truncate`] does, and leaves it alone otherwise, also
-/// when somebody else has just made it longer.
+/// Makes a regular file `size` bytes long if it is shorter, as [`truncate`] does, and leaves it
+/// alone otherwise, also when somebody else has just made it longer.
 ///
 /// # Errors
 /// As for [`truncate`].
@@ -80,8 +80,8 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
         return replace(fs, held, &content, options);
     }
     if size > image.size() && held.live_size() > image.size() {
-        // So that the size of the record never passes what memory has of the last block and the device
-        // has not.
+        // So that the size of the record never passes what memory has of the last block and the
+        // device has not.
         write_back(fs, held.live())?;
         image = held.snapshot();
     }
@@ -111,7 +111,8 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
     set_size(&handle, held.live(), size, options)
 }
 
-/// Tells whether blocks are reserved behind the end of a file: as under Linux they go when its size is set, even to what it is.
+/// Tells whether blocks are reserved behind the end of a file: as under Linux they go when its size
+/// is set, even to what it is.
 fn reserves_behind(fs: &Fs, image: &Inode) -> bool {
     let end = fs.block_size().blocks_for(image.size());
     // Indirect blocks reserve nothing.
@@ -160,8 +161,8 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     );
     let stale = known.map_or_else(|| has_data(fs, image, tail.clone()), Ok)?;
     if stale && !fs.data().is_write_back() {
-        // As an orphan the file is seen to after a crash. Only when the new size is durable may what lies past it
-        // go: a crash must not leave the old size and zeros where data was.
+        // As an orphan the file is seen to after a crash. Only when the new size is durable may
+        // what lies past it go: a crash must not leave the old size and zeros where data was.
         let handle = fs.start(1 + fs.orphan_credits())?;
         fs.orphan_add(&handle, live)?;
         set_size(&handle, live, size, options)?;
@@ -207,8 +208,8 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     }
 }
 
-/// Tells whether anything but zeros is on the device in `range`, in bytes of the file and within a block, if that
-/// can be said without looking there.
+/// Tells whether anything but zeros is on the device in `range`, in bytes of the file and within a
+/// block, if that can be said without looking there.
 fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
     if range.is_empty() {
         return Some(false);
@@ -223,8 +224,8 @@ fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
     known.then(|| state.has_data(bytes))
 }
 
-/// Brings an orphan that has names to the end of its truncation: bytes past its size become zeros on
-/// the device, blocks past it are freed, and it is no orphan any more.
+/// Brings an orphan that has names to the end of its truncation: bytes past its size become zeros
+/// on the device, blocks past it are freed, and it is no orphan any more.
 ///
 /// The caller holds the inode's `op` and `pages` locks exclusively, or is recovery, which is alone.
 ///
@@ -235,7 +236,8 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let size = image.size();
     let first = fs.block_size().blocks_for(size);
     let tail = size..first << fs.block_size().log2();
-    // Without a key the last block of what is encrypted stays as it is, as under Linux: all of it is needed to read any.
+    // Without a key the last block of what is encrypted stays as it is, as under Linux: all of it
+    // is needed to read any.
     if !image.is_encrypted() && has_data(fs, &image, tail.clone())? && !is_on(Mutant::TailNotZeroed)
     {
         let failures = fs.flush_failures();
@@ -246,11 +248,11 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     unmap_from(fs, live, first, fs.orphan_credits(), last)
 }
 
-/// Frees all blocks of a file from logical block `first` on, with as many handles as that takes. The
-/// last one calls `last`, which may use `credits` of its own.
+/// Frees all blocks of a file from logical block `first` on, with as many handles as that takes.
+/// The last one calls `last`, which may use `credits` of its own.
 ///
-/// If it takes several, the inode must be an orphan already, so that a crash in between is seen to. The
-/// caller sees to it that nobody uses the blocks.
+/// If it takes several, the inode must be an orphan already, so that a crash in between is seen to.
+/// The caller sees to it that nobody uses the blocks.
 ///
 /// # Errors
 /// As for [`map::remove_keeping`], and what `last` says.

@@ -19,8 +19,8 @@ fn offset_of(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
         .ok_or(Error::InvalidInput("a position past the end of any device"))
 }
 
-/// Returns the parts of `range`, in bytes of the file, whose blocks hold data: where they lie on the device,
-/// and how long they are.
+/// Returns the parts of `range`, in bytes of the file, whose blocks hold data: where they lie on
+/// the device, and how long they are.
 fn written(fs: &Fs, image: &Inode, range: &Range<u64>) -> Result<Vec<(u64, u64)>> {
     let log2 = fs.block_size().log2();
     let mut parts = Vec::new();
@@ -38,8 +38,8 @@ fn written(fs: &Fs, image: &Inode, range: &Range<u64>) -> Result<Vec<(u64, u64)>
     Ok(parts)
 }
 
-/// Makes zeros of what is mapped in `range`, in bytes of the file. Past the end of a file, blocks may
-/// hold anything.
+/// Makes zeros of what is mapped in `range`, in bytes of the file. Past the end of a file, blocks
+/// may hold anything.
 pub(in crate::data) fn zero_mapped(fs: &Fs, image: &Inode, range: Range<u64>) -> Result<()> {
     for (offset, len) in written(fs, image, &range)? {
         fs.device().zero(offset, len)?;

@@ -1,13 +1,13 @@
 //! Writing files where a cluster is more than a block.
 //!
-//! Blocks of a logical cluster of which something is mapped, or has its place, go there and cost nothing; the others get a
-//! cluster together.
+//! Blocks of a logical cluster of which something is mapped, or has its place, go there and cost
+//! nothing; the others get a cluster together.
 //!
 //! # Invariants
 //!
 //! - A logical cluster has one place: what the map says comes before what a write has chosen.
-//! - What was unmapped and lies in a cluster that the file kept is not written to before a crash can no more bring the
-//!   old map back: see [`FileCache::commit_detached`].
+//! - What was unmapped and lies in a cluster that the file kept is not written to before a crash
+//!   can no more bring the old map back: see [`FileCache::commit_detached`].
 
 use crate::Result;
 use crate::alloc::{FileRequest, Taken};
@@ -26,20 +26,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl FileCache {
-    /// Notes that the transaction `seq` unmaps blocks of clusters that stay the file's. Writeback is kept away.
+    /// Notes that the transaction `seq` unmaps blocks of clusters that stay the file's. Writeback
+    /// is kept away.
     pub(crate) fn note_detached(&self, seq: Seq) {
         self.detached.store(seq.get(), Ordering::Release);
     }
 
-    /// Tells whether blocks were unmapped of clusters that stayed the file's, by a transaction that is not known to be
-    /// durable.
+    /// Tells whether blocks were unmapped of clusters that stayed the file's, by a transaction that
+    /// is not known to be durable.
     #[inline]
     pub(in crate::data) fn has_detached(&self) -> bool {
         self.detached.load(Ordering::Acquire) != Seq::NONE.get()
     }
 
-    /// Sees to it that blocks of the file may be written to which were unmapped before: after a crash none has what
-    /// it held then. The caller keeps others from unmapping more.
+    /// Sees to it that blocks of the file may be written to which were unmapped before: after a
+    /// crash none has what it held then. The caller keeps others from unmapping more.
     ///
     /// # Errors
     /// What stopped the journal.
@@ -61,8 +62,8 @@ impl FileCache {
 }
 
 impl<'f> FileIo<'f> {
-    /// Of the logical clusters of `holes`, blocks of a folio, those of which nothing is mapped; none where a cluster
-    /// is a block.
+    /// Of the logical clusters of `holes`, blocks of a folio, those of which nothing is mapped;
+    /// none where a cluster is a block.
     pub(in crate::data) fn unmapped_clusters(&self, folio: &Folio, holes: u64) -> Result<Vec<u32>> {
         let size = self.fs.cluster_size();
         let mut found = Vec::new();
@@ -86,8 +87,8 @@ impl<'f> FileIo<'f> {
         Ok(found)
     }
 
-    /// Finds places for the pieces of `batch` that have none, and sees to it that those that have one lie in the
-    /// cluster they have to.
+    /// Finds places for the pieces of `batch` that have none, and sees to it that those that have
+    /// one lie in the cluster they have to.
     pub(in crate::data) fn place_in_clusters(&self, batch: &mut Batch<'f>) -> Result<()> {
         let size = self.fs.cluster_size();
         let pieces = std::mem::take(&mut batch.pieces);
@@ -181,7 +182,8 @@ impl<'f> FileIo<'f> {
         Ok((start, found))
     }
 
-    /// Gives up the places that writes have chosen for the logical clusters of `len` blocks from `lblk` on.
+    /// Gives up the places that writes have chosen for the logical clusters of `len` blocks from
+    /// `lblk` on.
     pub(in crate::data) fn unplace(&self, lblk: u32, len: u32) {
         let size = self.fs.cluster_size();
         for (_, pblk, len) in self.cache.placed.take(size, lblk, len.into()) {
@@ -213,8 +215,8 @@ pub(in crate::data) fn cuts_cluster(fs: &Fs, size: u64) -> bool {
     !fs.cluster_size().is_block() && size & ((1 << log2) - 1) != 0
 }
 
-/// Promises another place to what is delayed of the logical cluster that a truncation to `size` bytes cuts in two. For
-/// a caller that holds `op` exclusively.
+/// Promises another place to what is delayed of the logical cluster that a truncation to `size`
+/// bytes cuts in two. For a caller that holds `op` exclusively.
 ///
 /// # Errors
 /// [`NoSpace`](crate::Error::NoSpace).

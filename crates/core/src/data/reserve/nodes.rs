@@ -1,11 +1,12 @@
-//! How many nodes of its tree mapping more of a file takes at the most: what is promised along with delayed blocks.
+//! How many nodes of its tree mapping more of a file takes at the most: what is promised along with
+//! delayed blocks.
 
 use crate::inode::Inode;
 use extant_format::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_format::inode::InodeFlags;
 
-/// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree that is
-/// half full; there is room for fewer on small blocks.
+/// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree
+/// that is half full; there is room for fewer on small blocks.
 const BLOCKS_PER_NODE: u64 = 40;
 
 /// Blocks of pointers above the lowest that a row of blocks may need.
@@ -35,8 +36,8 @@ impl Tree {
         Self::Extents { room, depth }
     }
 
-    /// Nodes that mapping so many blocks takes at the most. Of indirect maps: if not every block lies farther from
-    /// the next than a block of pointers to blocks of pointers reaches.
+    /// Nodes that mapping so many blocks takes at the most. Of indirect maps: if not every block
+    /// lies farther from the next than a block of pointers to blocks of pointers reaches.
     pub(in crate::data) fn nodes_for(self, blocks: u64) -> u64 {
         let (room, depth) = match self {
             _ if blocks == 0 => return 0,
@@ -47,7 +48,8 @@ impl Tree {
         if depth == 0 && blocks <= room {
             return 0;
         }
-        // A split on each level, a new level, and the leaves; twice, as others may be mapped before.
+        // A split on each level, a new level, and the leaves; twice, as others may be mapped
+        // before.
         2 * (depth + 2 + blocks / BLOCKS_PER_NODE)
     }
 }

@@ -19,7 +19,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Adds blocks that have a place and are not mapped yet: whole clusters. `false` if they have one already.
+    /// Adds blocks that have a place and are not mapped yet: whole clusters. `false` if they have
+    /// one already.
     pub(in crate::data) fn add(&self, fs: &Fs, lblk: u32, pblk: Pblk, len: u32) -> bool {
         // What is taken together lies in one group.
         let begins_group = |(_, at): (Group, u32)| at == 0;
@@ -43,8 +44,8 @@ impl Places {
         true
     }
 
-    /// Finds the run of placed blocks that `lblk` lies in: its first block's place and length from `lblk` on, or
-    /// how many blocks further the next one begins.
+    /// Finds the run of placed blocks that `lblk` lies in: its first block's place and length from
+    /// `lblk` on, or how many blocks further the next one begins.
     pub(in crate::data) fn at(&self, lblk: u32) -> Result<(Pblk, u32), u32> {
         let placed = self.0.lock();
         if let Some((&first, &(pblk, len))) = placed.range(..=lblk).next_back()

@@ -74,8 +74,8 @@ impl AllocFile for Growing<'_> {
             let pblk = at(here.end())?.target.pblk()?;
             Some(size.of(pblk).minus(distance))
         };
-        // Where a window is filled in any order, what lies behind the hole was placed like this too; what lies
-        // before it may end at blocks of others.
+        // Where a window is filled in any order, what lies behind the hole was placed like this
+        // too; what lies before it may end at blocks of others.
         let beside = if next <= window.end {
             ahead().or_else(behind)
         } else {
@@ -116,8 +116,8 @@ pub(crate) fn drop_from(fs: &Fs, live: &LiveInode, lblk: Lblk) {
     }
 }
 
-/// Makes an owner again for blocks that were [turned into numbers](Taken::into_raw). `None` on a file system open for reading only, where
-/// nothing is.
+/// Makes an owner again for blocks that were [turned into numbers](Taken::into_raw). `None` on a
+/// file system open for reading only, where nothing is.
 pub(crate) fn from_raw(fs: &Fs, start: Pblk, len: u32) -> Option<Taken<'_>> {
     let alloc = fs.alloc_if_any()?;
     Some(Taken::from_raw(alloc, start, len))

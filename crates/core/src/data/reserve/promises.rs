@@ -1,7 +1,9 @@
-//! Space that is promised to a file: places for delayed blocks, and for the nodes that will map them.
+//! Space that is promised to a file: places for delayed blocks, and for the nodes that will map
+//! them.
 //!
-//! Where a cluster is a block, each delayed block has the promise of one. Otherwise a promise is that of a cluster for a
-//! logical cluster no block of which has a place; how many of its blocks are delayed does not matter.
+//! Where a cluster is a block, each delayed block has the promise of one. Otherwise a promise is
+//! that of a cluster for a logical cluster no block of which has a place; how many of its blocks
+//! are delayed does not matter.
 
 use crate::Result;
 use crate::data::cache::FileCache;
@@ -56,9 +58,9 @@ impl FileCache {
         }
     }
 
-    /// Has space promised for `blocks` more of the file, unless they have their places, and for the nodes
-    /// that map them. Where a cluster is more than a block, `clusters` are the logical clusters of these that have no
-    /// place.
+    /// Has space promised for `blocks` more of the file, unless they have their places, and for the
+    /// nodes that map them. Where a cluster is more than a block, `clusters` are the logical
+    /// clusters of these that have no place.
     pub(in crate::data) fn promise(
         &self,
         fs: &Fs,
@@ -110,14 +112,15 @@ impl FileCache {
     }
 
     /// Takes out the promise of blocks for nodes, for a caller that maps delayed blocks and calls
-    /// [`release_reservation`](Self::release_reservation) afterwards. Until then the blocks count as delayed.
+    /// [`release_reservation`](Self::release_reservation) afterwards. Until then the blocks count
+    /// as delayed.
     pub(in crate::data) fn take_nodes(&self) -> u32 {
         // Fewer than blocks of memory.
         std::mem::take(&mut self.promise.lock().nodes) as u32
     }
 
-    /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks for nodes
-    /// come back. What is promised for nodes follows the tree as it is by now.
+    /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks
+    /// for nodes come back. What is promised for nodes follows the tree as it is by now.
     pub(in crate::data) fn release_reservation(
         &self,
         fs: &Fs,
@@ -162,8 +165,8 @@ impl FileCache {
         }
     }
 
-    /// Takes out the promises of the first of some logical clusters, at least 1: those that have one, or those that
-    /// have none.
+    /// Takes out the promises of the first of some logical clusters, at least 1: those that have
+    /// one, or those that have none.
     pub(in crate::data) fn claim(&self, clusters: Range<u32>) -> Claim {
         let mut promise = self.promise.lock();
         let start = clusters.start;

@@ -27,8 +27,8 @@ pub fn seek_data(fs: &Fs, inode: &Inode, offset: u64) -> Result<Option<u64>> {
     seek(fs, inode, offset, true)
 }
 
-/// Returns the first byte at or after `offset` that lies in a hole; the end of the file counts as one.
-/// `None` when `offset` is past the end.
+/// Returns the first byte at or after `offset` that lies in a hole; the end of the file counts as
+/// one. `None` when `offset` is past the end.
 ///
 /// # Errors
 /// When the map breaks the format, or the device fails.
@@ -64,14 +64,14 @@ fn seek(fs: &Fs, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> 
     Ok(None)
 }
 
-/// Returns the pieces of a file's content that have blocks, ascending. Blocks past the end of the file are left
-/// out.
+/// Returns the pieces of a file's content that have blocks, ascending. Blocks past the end of the
+/// file are left out.
 pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, inode.size())
 }
 
-/// Returns all pieces of a file that have blocks, ascending, also those reserved past its end: what `FIEMAP`
-/// and `filefrag` show.
+/// Returns all pieces of a file that have blocks, ascending, also those reserved past its end: what
+/// `FIEMAP` and `filefrag` show.
 pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, u64::MAX)
 }

@@ -107,8 +107,8 @@ pub fn stream<S: Sink>(
     })
 }
 
-/// Hands the content of a regular file to `sink` that others may change meanwhile, in order and without
-/// gaps. Each piece is as the file was at one moment; they are not all of the same.
+/// Hands the content of a regular file to `sink` that others may change meanwhile, in order and
+/// without gaps. Each piece is as the file was at one moment; they are not all of the same.
 ///
 /// Blocks are not kept where they are while the sink works.
 ///

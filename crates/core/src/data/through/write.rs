@@ -2,17 +2,18 @@
 //!
 //! # How a write reaches the device
 //!
-//! Bytes inside the file whose blocks hold data already are overwritten where they are, by any number
-//! of threads at once. Everything else changes the map or the size, alone: blocks are taken in the
-//! allocator, the data is written to them, and only then one handle makes them the file's and moves
-//! the size. So no crash shows what the blocks held before, and a write that fails gives them back.
+//! Bytes inside the file whose blocks hold data already are overwritten where they are, by any
+//! number of threads at once. Everything else changes the map or the size, alone: blocks are taken
+//! in the allocator, the data is written to them, and only then one handle makes them the file's
+//! and moves the size. So no crash shows what the blocks held before, and a write that fails gives
+//! them back.
 //!
 //! # Invariants
 //!
-//! - The size never passes bytes that were not written or made zeros on the device: what a block holds
-//!   past the old end of the file may be anything.
-//! - A block that becomes the file's has all its bytes written: those that the caller did not give are
-//!   zeros.
+//! - The size never passes bytes that were not written or made zeros on the device: what a block
+//!   holds past the old end of the file may be anything.
+//! - A block that becomes the file's has all its bytes written: those that the caller did not give
+//!   are zeros.
 
 use crate::alloc::{Request, Taken};
 use crate::clock::now;
@@ -75,8 +76,8 @@ pub(in crate::data) fn write(
     Ok((offset, written))
 }
 
-/// Overwrites, if every block of the range lies inside the file and holds data, and nothing is taken away with that. `None`
-/// otherwise; nothing was done then.
+/// Overwrites, if every block of the range lies inside the file and holds data, and nothing is
+/// taken away with that. `None` otherwise; nothing was done then.
 fn overwrite(
     fs: &Fs,
     held: &Held,
@@ -195,7 +196,8 @@ impl WriteRun {
     }
 }
 
-/// Writes a first part of `data`, at least one byte, and maps it with one handle. `pages` is held shared.
+/// Writes a first part of `data`, at least one byte, and maps it with one handle. `pages` is held
+/// shared.
 fn write_chunk(
     fs: &Fs,
     held: &Held,
@@ -250,8 +252,8 @@ fn write_chunk(
 }
 
 /// Finds out where the blocks of `range` lie and takes those that lie nowhere, up to [`MOST_RUNS`]
-/// changes of the map. Covers at least the first block. What is overwritten in place comes before what
-/// changes the map: if that fails, nothing behind it has changed.
+/// changes of the map. Covers at least the first block. What is overwritten in place comes before
+/// what changes the map: if that fails, nothing behind it has changed.
 fn prepare<'f>(
     fs: &'f Fs,
     image: &Inode,
@@ -356,8 +358,8 @@ fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
         .unwrap_or_default())
 }
 
-/// Writes `data`, which are the bytes `bytes` of the file, to `pieces`, and zeros to the rest of those
-/// that hold no data yet. Pieces side by side on the device are written at once.
+/// Writes `data`, which are the bytes `bytes` of the file, to `pieces`, and zeros to the rest of
+/// those that hold no data yet. Pieces side by side on the device are written at once.
 pub(in crate::data) fn write_runs(
     fs: &Fs,
     pieces: &[WriteRun],
@@ -486,7 +488,8 @@ mod tests {
             assert_eq!(write_at(&fs, &held, 0, &[1; 8192]).unwrap(), 8192);
             held
         };
-        // The first bytes of a file are overwritten by any number at once, what makes it longer is written alone.
+        // The first bytes of a file are overwritten by any number at once, what makes it longer is
+        // written alone.
         for (name, alone, at) in [("over", true, 0), ("behind", false, 8192)] {
             let held = make(name);
             let refused = std::thread::scope(|scope| {

@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 
 static MARK: RmwClass = RmwClass::new("failures an open file was told of");
 
-/// What an open file has been told about failures of writing back, so that each is told once to each.
+/// What an open file has been told about failures of writing back, so that each is told once to
+/// each.
 ///
 /// An inode that nobody holds may be forgotten, and what it knew of failures with it: an opener is
 /// told of those that come later.
@@ -41,12 +42,12 @@ impl ErrorMark {
     }
 }
 
-/// Writes what is only in memory of `range`, in bytes, to the device, and waits for that. More may be
-/// written than was asked for.
+/// Writes what is only in memory of `range`, in bytes, to the device, and waits for that. More may
+/// be written than was asked for.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) when the device fails, [`Error::NoSpace`](crate::Error::NoSpace)
-/// when there is no room after all.
+/// [`Error::Device`](crate::Error::Device) when the device fails,
+/// [`Error::NoSpace`](crate::Error::NoSpace) when there is no room after all.
 pub fn writeback(fs: &Fs, held: &Held, range: Range<u64>) -> Result<()> {
     let _ = range;
     write_back(fs, held.live())
@@ -61,7 +62,8 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
 }
 
 impl FileCache {
-    /// Tells whether the device has all data and the record, of `size`, where it ends: times may be missing.
+    /// Tells whether the device has all data and the record, of `size`, where it ends: times may be
+    /// missing.
     fn is_written(&self, size: u64) -> bool {
         // Kept to the end: writeback takes the list of what is dirty before it is on the device.
         let Some(_alone) = self.try_quiesce() else {
@@ -76,14 +78,14 @@ impl FileCache {
 pub(crate) enum What {
     /// Its content, and all of its record.
     All,
-    /// Its content, and of its record what reading that back needs. So a time that only memory has takes no
-    /// transaction.
+    /// Its content, and of its record what reading that back needs. So a time that only memory has
+    /// takes no transaction.
     Content,
 }
 
-/// Makes durable what was written to the file, and the transaction that changed the inode last, or its size or
-/// map. `mark` is that of the open file; without
-/// one, failures that nobody asked about are not told.
+/// Makes durable what was written to the file, and the transaction that changed the inode last, or
+/// its size or map. `mark` is that of the open file; without one, failures that nobody asked about
+/// are not told.
 ///
 /// # Errors
 /// [`Error::Device`] when the device fails, or failed to write back or to flush for somebody else
@@ -130,9 +132,9 @@ fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
     }
 }
 
-/// Writes a file back before its content takes the place of another one's, or when it was cut to nothing
-/// and written anew: programs that replace a file so count on finding the old or the new content after a
-/// crash. What goes wrong is told by `fsync`.
+/// Writes a file back before its content takes the place of another one's, or when it was cut to
+/// nothing and written anew: programs that replace a file so count on finding the old or the new
+/// content after a crash. What goes wrong is told by `fsync`.
 pub(crate) fn write_back_early(fs: &Fs, held: &Held) {
     if fs.data().is_write_back() && held.file_cache().is_some_and(|file| file.delayed() > 0) {
         let _ = write_back(fs, held.live());

@@ -1,5 +1,5 @@
-//! Writing back what nobody asked to have written: by age, when much is dirty, and when space or memory run
-//! out.
+//! Writing back what nobody asked to have written: by age, when much is dirty, and when space or
+//! memory run out.
 
 use crate::data::reserve::preallocation;
 use crate::data::writeback::offload::spawn_or_keep;
@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 static SIGNALS: LockClass = LockClass::new("flusher", Rank::Leaf);
 
-/// Turns of the thread after which what is dirty is written back: with the usual age of commits, as old
-/// as under Linux.
+/// Turns of the thread after which what is dirty is written back: with the usual age of commits, as
+/// old as under Linux.
 const TURNS: u32 = 6;
 
-/// Dirty files from which on several threads write them back, and how many of these there are at most.
+/// Dirty files from which on several threads write them back, and how many of these there are at
+/// most.
 const MANY_FILES: usize = 256;
 const MOST_WORKERS: usize = 8;
 
@@ -129,9 +130,9 @@ impl Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        // Not waited for: it may be the thread itself that drops the last reference. And only tried: a file that was
-        // forgotten may go later, in the middle of anything, and take this along. The thread
-        // then learns of the end when it looks around.
+        // Not waited for: it may be the thread itself that drops the last reference. And only
+        // tried: a file that was forgotten may go later, in the middle of anything, and take this
+        // along. The thread then learns of the end when it looks around.
         if self.runs.load(Ordering::Acquire)
             && let Some(mut signals) = self.bell.signals.try_lock()
         {
@@ -194,8 +195,8 @@ impl Fs {
         (live.id() == image.id() && live.file_cache().is_some()).then_some(live)
     }
 
-    /// Writes back what is dirty of all files, so that images of their inodes lead to it. The caller holds
-    /// nothing.
+    /// Writes back what is dirty of all files, so that images of their inodes lead to it. The
+    /// caller holds nothing.
     ///
     /// # Errors
     /// The first of what went wrong; all files are tried.
@@ -203,8 +204,8 @@ impl Fs {
         self.write_back_all()
     }
 
-    /// Writes back what is dirty of all files, with what others are writing back already: everything that was
-    /// written before. The caller holds nothing.
+    /// Writes back what is dirty of all files, with what others are writing back already:
+    /// everything that was written before. The caller holds nothing.
     ///
     /// # Errors
     /// The first of what went wrong; all files are tried.
@@ -261,8 +262,8 @@ pub(in crate::data) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     Ok(())
 }
 
-/// Gives back what space can be had: that of promises for the worst case, by writing back; what is kept
-/// ready for files; what waits for a commit. The caller holds nothing.
+/// Gives back what space can be had: that of promises for the worst case, by writing back; what is
+/// kept ready for files; what waits for a commit. The caller holds nothing.
 ///
 /// # Errors
 /// What stopped the journal.

@@ -3,21 +3,23 @@
 //! # How
 //!
 //! 1. Dirty blocks become blocks under writeback, folio by folio, ascending.
-//! 2. Where they lie is looked up; what lies nowhere gets its place, all of it together where that is
-//!    possible.
-//! 3. They are written, with transfers as large as places allow, several at once where the device is quicker so, and
-//!    that is complete.
-//! 4. One handle, or as many as its room demands, makes the places the file's, maps them and moves the size of
-//!    the record.
+//! 2. Where they lie is looked up; what lies nowhere gets its place, all of it together where that
+//!    is possible.
+//! 3. They are written, with transfers as large as places allow, several at once where the device
+//!    is quicker so, and that is complete.
+//! 4. One handle, or as many as its room demands, makes the places the file's, maps them and moves
+//!    the size of the record.
 //!
-//! So no transaction maps what is not on the device. Ascending order and step 4 keep the size of the record
-//! behind what is written, but for holes.
+//! So no transaction maps what is not on the device. Ascending order and step 4 keep the size of
+//! the record behind what is written, but for holes.
 //!
 //! # Invariants
 //!
-//! - One thread at a time writes a file back (`writing`), and nobody takes blocks away meanwhile. So what was
-//!   looked up in step 2 is so in step 4, as long as all else that maps blocks keeps writeback away too.
-//! - A block under writeback may be written to by users: then it is dirty besides, and written again later.
+//! - One thread at a time writes a file back (`writing`), and nobody takes blocks away meanwhile.
+//!   So what was looked up in step 2 is so in step 4, as long as all else that maps blocks keeps
+//!   writeback away too.
+//! - A block under writeback may be written to by users: then it is dirty besides, and written
+//!   again later.
 //! - What could not be written, or mapped, is dirty again.
 
 pub(super) mod durable;
@@ -50,12 +52,13 @@ const MOST_ROWS: usize = 8192;
 /// Bytes that are written back together at most.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Writes to the device what is dirty of a file, and maps it. What becomes dirty meanwhile may or may not
-/// be among it.
+/// Writes to the device what is dirty of a file, and maps it. What becomes dirty meanwhile may or
+/// may not be among it.
 ///
 /// # Errors
-/// [`Error::Device`] when the device fails, [`Error::NoSpace`] when there is no room after all; what stopped
-/// the journal. What was not written stays in memory, dirty, and every open file hears of the failure.
+/// [`Error::Device`] when the device fails, [`Error::NoSpace`] when there is no room after all;
+/// what stopped the journal. What was not written stays in memory, dirty, and every open file hears
+/// of the failure.
 pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let Some(cache) = live.file_cache() else {
         return Ok(());
@@ -74,7 +77,8 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     write_back_quiet(fs, live, cache)
 }
 
-/// Writes back what is dirty of a file, as [`write_back`] does. The caller keeps others from writing it back.
+/// Writes back what is dirty of a file, as [`write_back`] does. The caller keeps others from
+/// writing it back.
 pub(super) fn write_back_quiet(
     fs: &Fs,
     live: &Arc<LiveInode>,
@@ -85,8 +89,8 @@ pub(super) fn write_back_quiet(
     }
     let io = FileIo::new(fs, live);
     let mut written = io.write_dirty();
-    // What stood in the way has been dealt with: reserved space in which there was no room for more extents. Each time
-    // there is less of it.
+    // What stood in the way has been dealt with: reserved space in which there was no room for more
+    // extents. Each time there is less of it.
     while matches!(written, Err(Error::NoSpace)) && io.has_converted.take() {
         written = io.write_dirty();
     }
@@ -138,7 +142,8 @@ pub(super) struct Batch<'f> {
     /// How many of them were delayed.
     delayed: u32,
     pub(super) pieces: Vec<WritebackRun>,
-    /// The places of new pieces, in their order; those for which promises were used up with the first logical cluster.
+    /// The places of new pieces, in their order; those for which promises were used up with the
+    /// first logical cluster.
     pub(super) taken: VecDeque<(Taken<'f>, Option<u32>)>,
 }
 
@@ -185,8 +190,8 @@ impl<'f> FileIo<'f> {
         Ok(())
     }
 
-    /// Moves the size of the record to where the file ends, once nothing is dirty: what a writer wrote may
-    /// have been mapped before the file was longer for it.
+    /// Moves the size of the record to where the file ends, once nothing is dirty: what a writer
+    /// wrote may have been mapped before the file was longer for it.
     pub(super) fn store_size(&self) -> Result<()> {
         let size = self.live.live_size();
         if size <= self.live.snapshot().size() || self.cache.dirty.has_any() {
@@ -338,8 +343,8 @@ impl<'f> FileIo<'f> {
     /// Finds out where the blocks of `batch` lie, and takes places for those that lie nowhere.
     ///
     /// # Errors
-    /// What looking them up says. [`Error::NoSpace`] when there were not enough places: the pieces that are
-    /// there by then can be written.
+    /// What looking them up says. [`Error::NoSpace`] when there were not enough places: the pieces
+    /// that are there by then can be written.
     pub(super) fn plan(&self, batch: &mut Batch<'f>) -> Result<()> {
         let ranges = self.ranges(&batch.blocks);
         // Nobody else changes the map now.
@@ -555,8 +560,8 @@ impl<'f> FileIo<'f> {
         self.mapped(batch, pieces, mapped)
     }
 
-    /// Maps pieces under a handle, and moves the size of the record to `size` if that is more. What comes of
-    /// it goes to [`mapped`](Self::mapped) when there is no handle any more.
+    /// Maps pieces under a handle, and moves the size of the record to `size` if that is more. What
+    /// comes of it goes to [`mapped`](Self::mapped) when there is no handle any more.
     pub(super) fn map_under(
         &self,
         handle: &Handle<'f>,

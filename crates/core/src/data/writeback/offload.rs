@@ -6,7 +6,8 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 pub(in crate::data) enum Part<'scope, F, T> {
     /// Another thread does it.
     Given(ScopedJoinHandle<'scope, T>),
-    /// No thread could be started: a process that has confined itself, or has as many as it may have, starts none.
+    /// No thread could be started: a process that has confined itself, or has as many as it may
+    /// have, starts none.
     Kept(F),
 }
 
@@ -26,7 +27,8 @@ where
 }
 
 impl<F: FnOnce() -> T, T> Part<'_, F, T> {
-    /// Waits for the other thread, or does the work now. A panic of the other thread goes on in this one.
+    /// Waits for the other thread, or does the work now. A panic of the other thread goes on in
+    /// this one.
     pub(in crate::data) fn finish(self) -> T {
         match self {
             Self::Given(thread) => thread

@@ -1,8 +1,9 @@
 //! Reserved space that is written in parts when there is no room for the map of the parts.
 //!
-//! A part that is written makes two or three extents of a reserved one, and these may need a block for the tree. On a
-//! file system that is full there is none. Then all of the extent becomes data: what nobody has written of it is made
-//! zeros on the device, and the tree needs no more than before. So writing to reserved space never runs out of it.
+//! A part that is written makes two or three extents of a reserved one, and these may need a block
+//! for the tree. On a file system that is full there is none. Then all of the extent becomes data:
+//! what nobody has written of it is made zeros on the device, and the tree needs no more than
+//! before. So writing to reserved space never runs out of it.
 
 use crate::Result;
 use crate::data::io::FileIo;
@@ -15,8 +16,8 @@ use extant_format::{Lblk, Pblk};
 use std::ops::Range;
 
 impl FileIo<'_> {
-    /// Makes data of the whole of each reserved extent that one of `pieces`, which are written, lies in. Returns
-    /// whether there was any. Others are kept from writing the file back.
+    /// Makes data of the whole of each reserved extent that one of `pieces`, which are written,
+    /// lies in. Returns whether there was any. Others are kept from writing the file back.
     pub(in crate::data) fn convert_whole(&self, pieces: &[WritebackRun]) -> Result<bool> {
         let mut any = false;
         for piece in pieces
@@ -44,8 +45,8 @@ impl FileIo<'_> {
         Ok(any)
     }
 
-    /// Returns the reserved extent that block `lblk` lies in, and where that begins on the device; or the next block that may
-    /// lie in one.
+    /// Returns the reserved extent that block `lblk` lies in, and where that begins on the device;
+    /// or the next block that may lie in one.
     fn reserved_around(
         &self,
         image: &Inode,

@@ -144,7 +144,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// Cuts parts into shares of about `bytes` each, the first apart, so that no folio is in two of them.
+/// Cuts parts into shares of about `bytes` each, the first apart, so that no folio is in two of
+/// them.
 fn share(parts: &[Part], bytes: usize) -> (&[Part], Vec<&[Part]>) {
     let mut shares = Vec::new();
     let mut rest = parts;

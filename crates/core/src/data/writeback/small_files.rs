@@ -1,12 +1,14 @@
 //! Writing many small files back together.
 //!
-//! Small files that are written one after the other get blocks side by side, so their content goes to the device in
-//! one transfer, and one handle maps all of it. Steps and order are those of [writeback](crate::data::writeback).
+//! Small files that are written one after the other get blocks side by side, so their content goes
+//! to the device in one transfer, and one handle maps all of it. Steps and order are those of
+//! [writeback](crate::data::writeback).
 //!
 //! # Locking
 //!
-//! Writeback of all the files is kept away meanwhile. The locks for that are only tried: a file that somebody else
-//! writes back, or that meets any difficulty, is left to be written back by itself.
+//! Writeback of all the files is kept away meanwhile. The locks for that are only tried: a file
+//! that somebody else writes back, or that meets any difficulty, is left to be written back by
+//! itself.
 
 use crate::Result;
 use crate::data::cache::FileCache;
@@ -30,8 +32,8 @@ const MOST_FILES: usize = 512;
 /// Bytes of them, but for the last.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Writes back files, small ones together. Each is noted as off the list of dirty files; those that are dirty
-/// afterwards are put back.
+/// Writes back files, small ones together. Each is noted as off the list of dirty files; those that
+/// are dirty afterwards are put back.
 ///
 /// # Errors
 /// The first of what went wrong; all files are tried.
@@ -67,7 +69,8 @@ struct Member<'f> {
     io: FileIo<'f>,
     batch: Batch<'f>,
     pieces: Vec<WritebackRun>,
-    /// Those to map it, without the groups of its blocks if it is simple: if its record has room for its map.
+    /// Those to map it, without the groups of its blocks if it is simple: if its record has room
+    /// for its map.
     credits: u32,
     is_simple: bool,
     _alone: MutexGuard<'f, ()>,
@@ -98,8 +101,8 @@ impl<'f, 'c> Gathering<'f, 'c> {
         }
     }
 
-    /// Takes in files from the front of `files`. Returns of how many it has seen to, and which of these are to be
-    /// written back by themselves.
+    /// Takes in files from the front of `files`. Returns of how many it has seen to, and which of
+    /// these are to be written back by themselves.
     fn fill(&mut self, files: &'f [Arc<LiveInode>]) -> (usize, Vec<Arc<LiveInode>>) {
         let mut alone = Vec::new();
         for (i, live) in files.iter().enumerate() {
@@ -184,7 +187,8 @@ impl<'f, 'c> Gathering<'f, 'c> {
         Ok(())
     }
 
-    /// Writes the content to the device and maps it. Returns the files that are to be written back by themselves.
+    /// Writes the content to the device and maps it. Returns the files that are to be written back
+    /// by themselves.
     fn write(mut self) -> Vec<Arc<LiveInode>> {
         let failures = self.fs.flush_failures();
         if self.transfer().is_err() {
@@ -277,8 +281,8 @@ fn fitting(fs: &Fs, members: &[Member<'_>]) -> (usize, u32) {
     (members.len(), credits)
 }
 
-/// Maps what was written of `members` under one handle, and stores their sizes and times. Returns the files that
-/// are to be written back by themselves.
+/// Maps what was written of `members` under one handle, and stores their sizes and times. Returns
+/// the files that are to be written back by themselves.
 fn map_all<'f>(handle: Handle<'f>, mut members: Vec<Member<'f>>) -> Vec<Arc<LiveInode>> {
     let mapped: Vec<_> = members.iter_mut().map(|m| m.map(&handle)).collect();
     drop(handle);

@@ -33,7 +33,8 @@ const CLUSTERS: &[&str] = &[
     "4096",
 ];
 
-/// A file system, and a file with dirty blocks that lie apart: more extents than the root of its tree has room for.
+/// A file system, and a file with dirty blocks that lie apart: more extents than the root of its
+/// tree has room for.
 struct Bench {
     fs: Arc<Fs>,
     file: Held,
@@ -182,7 +183,8 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
 
 static THREADS: LockClass = LockClass::new("threads that write", Rank::Leaf);
 
-/// A device that is quicker with two writes at once, and takes note of which threads made large ones.
+/// A device that is quicker with two writes at once, and takes note of which threads made large
+/// ones.
 #[derive(Debug)]
 struct Side {
     inner: MemoryDevice,

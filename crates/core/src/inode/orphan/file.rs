@@ -1,7 +1,7 @@
 //! The orphan file: slots that hold the number of an orphan, or 0.
 //!
-//! Adding takes one from the block's count of free slots, registers the block, and puts the number into
-//! an empty slot; removing registers the block and empties the slot. See [`SlotArray`].
+//! Adding takes one from the block's count of free slots, registers the block, and puts the number
+//! into an empty slot; removing registers the block and empties the slot. See [`SlotArray`].
 //!
 //! # Invariants
 //!

@@ -1,14 +1,15 @@
-//! The orphan list: its head is in the superblock, each inode on it names the next where others keep
-//! their deletion time.
+//! The orphan list: its head is in the superblock, each inode on it names the next where others
+//! keep their deletion time.
 //!
 //! # Invariants
 //!
 //! - In memory the list is linked both ways, so that the inode before another one is found at once.
 //!   Inodes on it stay in memory, whoever else forgets them: the list has a reference to each.
-//! - Links change only under the lock, and under a handle in which the inode that carries the link (or
-//!   the superblock) was registered before.
-//! - The inode before another one may change, and may be on its way out, at any time but under the lock:
-//!   what changing its record needs is prepared before, and thrown away if it is another one by then.
+//! - Links change only under the lock, and under a handle in which the inode that carries the link
+//!   (or the superblock) was registered before.
+//! - The inode before another one may change, and may be on its way out, at any time but under the
+//!   lock: what changing its record needs is prepared before, and thrown away if it is another one
+//!   by then.
 //! - What the memory says and what the next commit encodes are one: a change that cannot be
 //!   registered is not made.
 
@@ -26,8 +27,8 @@ static LIST: LockClass = LockClass::new("orphan list", Rank::OrphanList);
 
 /// No place in the list.
 const NOWHERE: u32 = u32::MAX;
-/// How often a removal prepares for the inode before it. It changes only when that one is removed, so
-/// more than one attempt is rare; after these, the record's block is looked for under the lock.
+/// How often a removal prepares for the inode before it. It changes only when that one is removed,
+/// so more than one attempt is rare; after these, the record's block is looked for under the lock.
 const ATTEMPTS: usize = 4;
 
 /// The inodes on the list.

@@ -1,8 +1,8 @@
 //! Orphans: inodes that a crash must not leave behind as they are.
 //!
 //! An inode without names that somebody still holds, or one whose blocks are being taken away over
-//! several transactions, is noted on the device, so that whoever opens the file system after a crash
-//! can finish the job.
+//! several transactions, is noted on the device, so that whoever opens the file system after a
+//! crash can finish the job.
 //!
 //! | file | owns |
 //! |---|---|
@@ -20,10 +20,10 @@
 //!
 //! # Locking
 //!
-//! Adding and removing are for whoever may change the inode as a whole (its `op` lock exclusively, or
-//! it is new, or leaving), so the membership answers whether there is anything to do before any lock
-//! of the list is taken. The list's lock has rank `OrphanList`; what may wait for the device is
-//! prepared before it. The file takes no lock.
+//! Adding and removing are for whoever may change the inode as a whole (its `op` lock exclusively,
+//! or it is new, or leaving), so the membership answers whether there is anything to do before any
+//! lock of the list is taken. The list's lock has rank `OrphanList`; what may wait for the device
+//! is prepared before it. The file takes no lock.
 
 mod file;
 mod list;
@@ -65,10 +65,12 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// The orphans of `fs`, which must be recovered before the first one is added. `alloc` knows which blocks no file may own.
+    /// The orphans of `fs`, which must be recovered before the first one is added. `alloc` knows
+    /// which blocks no file may own.
     ///
     /// # Errors
-    /// When the orphan file breaks the format or lies over the file system's own metadata, or the device fails.
+    /// When the orphan file breaks the format or lies over the file system's own metadata, or the
+    /// device fails.
     pub(crate) fn load(
         fs: &Fs,
         alloc: &Alloc,
@@ -96,8 +98,8 @@ impl Orphans {
         self.file.as_ref().is_none_or(OrphanFile::is_empty)
     }
 
-    /// The slots of these blocks of the orphan file as of now, for [`Fs::encode_orphan_blocks`]. The
-    /// caller has drained the handles.
+    /// The slots of these blocks of the orphan file as of now, for [`Fs::encode_orphan_blocks`].
+    /// The caller has drained the handles.
     pub(crate) fn capture(&self, blocks: impl IntoIterator<Item = u32>) -> Vec<CapturedSlots> {
         let capture = |index| self.file.as_ref()?.capture(index);
         blocks.into_iter().filter_map(capture).collect()
@@ -109,15 +111,15 @@ impl Orphans {
 }
 
 impl Fs {
-    /// Blocks that [`Fs::orphan_add`] and [`Fs::orphan_remove`] change at most, each: the inode's own
-    /// record, a neighbour's record or a block of the orphan file, and the superblock.
+    /// Blocks that [`Fs::orphan_add`] and [`Fs::orphan_remove`] change at most, each: the inode's
+    /// own record, a neighbour's record or a block of the orphan file, and the superblock.
     #[must_use]
     pub(crate) fn orphan_credits(&self) -> u32 {
         3
     }
 
-    /// Notes on the device that the inode is an orphan, if that is not noted yet. When the last hold
-    /// goes and there is no name, it will be deleted.
+    /// Notes on the device that the inode is an orphan, if that is not noted yet. When the last
+    /// hold goes and there is no name, it will be deleted.
     ///
     /// # Errors
     /// When its record cannot be registered; it is no orphan then.
@@ -129,8 +131,8 @@ impl Fs {
         if live.membership() != Membership::None || is_on(Mutant::OrphanForgotten) {
             return Ok(());
         }
-        // The list writes the record as it goes along, the file does not: a count of names that went
-        // to 0 must reach the device with the note.
+        // The list writes the record as it goes along, the file does not: a count of names that
+        // went to 0 must reach the device with the note.
         handle.touch_inode(live)?;
         match &orphans.file {
             Some(file) if file.add(handle, live) => orphans.counters.file_added.inc(),

@@ -1,5 +1,5 @@
-//! The unimproved form, to compare with: one lock for all orphans, held while it is found out whether
-//! there is anything to do, and while what the change needs is prepared.
+//! The unimproved form, to compare with: one lock for all orphans, held while it is found out
+//! whether there is anything to do, and while what the change needs is prepared.
 
 use super::Orphans;
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
@@ -32,7 +32,7 @@ impl OneLock {
 }
 
 impl Orphans {
-    /// The same with one lock for all orphans, or without.
+    /// Returns the orphans with one lock for all of them, or without.
     pub(crate) fn with_one_lock(self, chosen: bool) -> Self {
         let _ = self.one_lock.chosen.set(chosen);
         self

@@ -4,8 +4,8 @@ use super::Orphans;
 use crate::fs::Fs;
 use extant_sync::ShardedCounter;
 
-/// How often inodes were noted as orphans, and taken back, since the file system was opened. What was noted then
-/// already counts as noted, so that the difference is what is noted now.
+/// How often inodes were noted as orphans, and taken back, since the file system was opened. What
+/// was noted then already counts as noted, so that the difference is what is noted now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrphanStats {
@@ -47,8 +47,8 @@ impl Orphans {
 }
 
 impl Fs {
-    /// How often inodes were noted as orphans, and taken back, since the file system was opened. All
-    /// zeros for one open for reading.
+    /// How often inodes were noted as orphans, and taken back, since the file system was opened.
+    /// All zeros for one open for reading.
     #[must_use]
     pub fn orphan_stats(&self) -> OrphanStats {
         self.orphans().map(Orphans::stats).unwrap_or_default()

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 const UNEVEN: &[&str] = &["-t", "ext4", "-b", "1024", "-I", "256", "-N", "96"];
 const FILES: i64 = 60;
 
-/// Files of different times in several groups, every fifth of which is gone again, and so the numbers of some.
+/// Files of different times in several groups, every fifth of which is gone again, and so the
+/// numbers of some.
 fn fill(fs: &Fs) {
     let root = fs.hold(Ino::ROOT).unwrap();
     let new = |kind, i| NewInode::new(kind, 0o700, Timestamp::from_secs(i));

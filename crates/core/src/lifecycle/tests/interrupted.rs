@@ -54,7 +54,8 @@ fn large(fs: &Fs) -> Held {
     fs.hold(ino).unwrap()
 }
 
-/// Recovers what crashes leave, has `look` look at it, and checks it. Every eighth is recovered by Linux.
+/// Recovers what crashes leave, has `look` look at it, and checks it. Every eighth is recovered by
+/// Linux.
 fn recover_all(recorder: &CrashDevice, name: &str, mut look: impl FnMut(&CrashImage, &Fs)) {
     let seed = seed_from_env(name);
     let log = recorder.log();
@@ -140,7 +141,8 @@ fn a_large_truncation_is_done_or_not_begun_after_a_crash_anywhere_in_it() {
         if inode.size() == SIZE {
             cut += 1;
             partly += u32::from(!crashed.holds(1));
-            // Three blocks of 1 KiB, and nodes of the tree: as many as who took the rest away left of it.
+            // Three blocks of 1 KiB, and nodes of the tree: as many as who took the rest away left
+            // of it.
             assert!(
                 (6..=12).contains(&inode.disk().blocks),
                 "{}",

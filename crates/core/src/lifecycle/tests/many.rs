@@ -35,7 +35,8 @@ fn figure(name: &str) -> usize {
     kib.parse::<usize>().unwrap() << 10
 }
 
-/// Runs the test `name` of this module again, in a process of its own in which [`measured`] is the image.
+/// Runs the test `name` of this module again, in a process of its own in which [`measured`] is the
+/// image.
 fn measure(name: &str, image: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([

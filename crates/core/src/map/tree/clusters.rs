@@ -65,7 +65,8 @@ impl<S: Source> Draft<S> {
         freed.map(|extent| (extent.pblk, extent.len)).collect()
     }
 
-    /// Tells whether the cluster that begins with block `first` still holds a block of the logical cluster of `lblk`.
+    /// Tells whether the cluster that begins with block `first` still holds a block of the logical
+    /// cluster of `lblk`.
     fn holds(&mut self, size: ClusterSize, lblk: u32, first: u64) -> Result<bool> {
         let lblk = u64::from(lblk);
         let search = Search {

@@ -1,5 +1,5 @@
-//! An extent tree while it is being changed: only the nodes that matter are in memory, and nothing is
-//! stored before all is known.
+//! An extent tree while it is being changed: only the nodes that matter are in memory, and nothing
+//! is stored before all is known.
 
 use super::super::budget::{Allowance, Everything};
 use super::node::{Child, Entries, Home, Node, Slot, clip, joined, push_joined};
@@ -85,8 +85,8 @@ impl<S: Source> Draft<S> {
         )
     }
 
-    /// Unmaps and frees all of `free`; unmaps all of `range` and lets `again` map the same blocks, which stay the
-    /// inode's, elsewhere.
+    /// Unmaps and frees all of `free`; unmaps all of `range` and lets `again` map the same blocks,
+    /// which stay the inode's, elsewhere.
     ///
     /// # Errors
     /// When a node cannot be read; what `again` says. The draft is then of no use.
@@ -111,8 +111,8 @@ impl<S: Source> Draft<S> {
         Ok(())
     }
 
-    /// Makes true again what holds of a tree that is stored: no node but the root is empty, and the key of each is the
-    /// first block it maps. A removal leaves that to be done.
+    /// Makes true again what holds of a tree that is stored: no node but the root is empty, and the
+    /// key of each is the first block it maps. A removal leaves that to be done.
     pub(super) fn tidy(&mut self) {
         tidy(&mut self.root, &mut self.freed_nodes);
         if self.root.len() == 0 && self.root.depth > 0 {
@@ -250,8 +250,8 @@ fn empty_node(ino: Ino) -> Error {
     Error::corrupt(Place::Inode(ino), source)
 }
 
-/// Puts `new` in its place among `extents`, which end before `end`, joined with its neighbours if it
-/// can be. Returns whether it became the last.
+/// Puts `new` in its place among `extents`, which end before `end`, joined with its neighbours if
+/// it can be. Returns whether it became the last.
 fn insert_extent(ino: Ino, extents: &mut Vec<Extent>, end: u64, new: Extent) -> Result<bool> {
     let at = extents.partition_point(|e| e.lblk < new.lblk);
     let before = at.checked_sub(1).and_then(|i| extents.get(i));

@@ -14,10 +14,10 @@
 //! # How a change is made
 //!
 //! A change first happens in memory only: the nodes it concerns are read and taken apart, changed
-//! without regard to their capacity, and then balanced. Now all is known that can fail: the blocks for
-//! new nodes are taken, and only then does anything become visible. So a change that runs out of space
-//! or finds a broken node leaves no trace, and however many runs fall into one leaf, the leaf gets one
-//! new image.
+//! without regard to their capacity, and then balanced. Now all is known that can fail: the blocks
+//! for new nodes are taken, and only then does anything become visible. So a change that runs out
+//! of space or finds a broken node leaves no trace, and however many runs fall into one leaf, the
+//! leaf gets one new image.
 //!
 //! # Invariants
 //!
@@ -80,7 +80,8 @@ enum Edit {
     Insert(Extent),
     /// Makes written what is unwritten in these logical blocks.
     Convert(Range<u64>),
-    /// Frees what is mapped in the first logical blocks, and maps what is mapped in the second ones elsewhere.
+    /// Frees what is mapped in the first logical blocks, and maps what is mapped in the second ones
+    /// elsewhere.
     Remap(Range<u64>, Range<u64>, Vec<Extent>),
 }
 
@@ -218,8 +219,8 @@ impl<'f> Tree<'f> {
     /// Maps `len` blocks from `lblk` to those from `pblk`. Nothing may map them yet.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] past 2^32 blocks; when something maps one of the blocks, or a node is
-    /// broken or cannot be read, if not now, then when the change is stored.
+    /// [`Error::FileTooLarge`] past 2^32 blocks; when something maps one of the blocks, or a node
+    /// is broken or cannot be read, if not now, then when the change is stored.
     pub(crate) fn insert(
         &mut self,
         lblk: Lblk,
@@ -251,8 +252,8 @@ impl<'f> Tree<'f> {
         self.edit(Edit::Convert(range.clone()))
     }
 
-    /// Frees what is mapped in `free`, which may be empty; unmaps all of `range` and maps the same blocks again as `moves`
-    /// say. Both are in logical blocks and do not overlap.
+    /// Frees what is mapped in `free`, which may be empty; unmaps all of `range` and maps the same
+    /// blocks again as `moves` say. Both are in logical blocks and do not overlap.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -315,9 +316,9 @@ fn indirect_unsupported() -> Error {
 ///
 /// # Errors
 /// What `edit` says; [`Error::NoSpace`] when there is no room for the nodes of the tree;
-/// [`Error::FileTooLarge`] when the inode cannot have as many blocks; when a node is broken or cannot
-/// be read. Nothing has changed then, and `taken` is given back. Nodes are paid from what the thread's caller may have if something is
-/// mapped that was not, otherwise from all there is.
+/// [`Error::FileTooLarge`] when the inode cannot have as many blocks; when a node is broken or
+/// cannot be read. Nothing has changed then, and `taken` is given back. Nodes are paid from what
+/// the thread's caller may have if something is mapped that was not, otherwise from all there is.
 pub(crate) fn change<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
@@ -330,8 +331,9 @@ pub(crate) fn change<'f>(
     change_paid(handle, live, guard, &mut taken, edit, also, &space)
 }
 
-/// Changes a map as [`change`] does, with new nodes paid from `space`. If it fails, the blocks in `taken`
-/// stay the caller's, with what was promised. Credits: [`insert_many_credits`](super::insert_many_credits).
+/// Changes a map as [`change`] does, with new nodes paid from `space`. If it fails, the blocks in
+/// `taken` stay the caller's, with what was promised. Credits:
+/// [`insert_many_credits`](super::insert_many_credits).
 ///
 /// # Errors
 /// As for [`change`].

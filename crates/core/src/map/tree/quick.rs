@@ -1,5 +1,6 @@
-//! A change where a single leaf changes, and no node comes or goes: what nearly every insertion and conversion
-//! is. The leaf is searched and edited as it is stored, so that the cost does not follow what the nodes on the way hold.
+//! A change where a single leaf changes, and no node comes or goes: what nearly every insertion and
+//! conversion is. The leaf is searched and edited as it is stored, so that the cost does not follow
+//! what the nodes on the way hold.
 //!
 //! Everything that is more than this is left to a [draft](super::draft).
 
@@ -38,7 +39,8 @@ struct Replacement {
 }
 
 impl<'i> Spot<'i> {
-    /// Finds out where `edit` goes. `None` if it takes more than a change of one leaf, or cannot be done.
+    /// Finds out where `edit` goes. `None` if it takes more than a change of one leaf, or cannot be
+    /// done.
     ///
     /// # Errors
     /// When a node is broken or cannot be read.
@@ -134,7 +136,8 @@ impl<'i> Spot<'i> {
     }
 }
 
-/// Returns how `extent` goes into a leaf that may map up to block `end`, and whose first block may change if it is the root.
+/// Returns how `extent` goes into a leaf that may map up to block `end`, and whose first block may
+/// change if it is the root.
 fn insert(node: &ExtentNode<'_>, extent: &Extent, end: u64, is_root: bool) -> Option<Replacement> {
     let before = node.search(extent.lblk);
     let at = before.map_or(0, |i| i + 1);

@@ -1,5 +1,5 @@
-//! Bringing a changed tree into a form that can be stored: full nodes split, empty ones gone, no level
-//! too few or too many.
+//! Bringing a changed tree into a form that can be stored: full nodes split, empty ones gone, no
+//! level too few or too many.
 
 use super::draft::{Draft, Source, load};
 use super::node::{Child, Entries, Home, Node, Slot};
@@ -157,8 +157,8 @@ fn rebalance<B>(mut node: Node<B>, capacity: usize, freed: &mut Vec<Pblk>) -> Ve
     split(node, capacity)
 }
 
-/// Splits a node that holds more than `capacity` entries: full nodes and a rest where it grew at its
-/// end, equal ones otherwise.
+/// Splits a node that holds more than `capacity` entries: full nodes and a rest where it grew at
+/// its end, equal ones otherwise.
 fn split<B>(mut node: Node<B>, capacity: usize) -> Vec<Node<B>> {
     let len = node.len();
     if len <= capacity {

@@ -10,8 +10,9 @@ use std::cell::Cell;
 
 /// What a change of a map may spend on new nodes.
 ///
-/// As in Linux, nodes that map more for a caller are paid from what it may have. What finishes something that was let in before may use the
-/// last blocks: writeback, and changes that map nothing new: holes, truncation, what was reserved becoming data.
+/// As in Linux, nodes that map more for a caller are paid from what it may have. What finishes
+/// something that was let in before may use the last blocks: writeback, and changes that map
+/// nothing new: holes, truncation, what was reserved becoming data.
 #[derive(Debug)]
 pub(crate) struct NodeSpace {
     /// Clusters that are promised: nodes take of these first, and what is left stays the caller's.
@@ -52,7 +53,8 @@ impl NodeSpace {
     }
 }
 
-/// Blocks taken for new nodes, each a cluster. Those that are not used are promised to the caller again, as they were.
+/// Blocks taken for new nodes, each a cluster. Those that are not used are promised to the caller
+/// again, as they were.
 pub(in crate::map) struct NewNodes<'f, 's> {
     fs: &'f Fs,
     taken: Vec<Taken<'f>>,
@@ -64,8 +66,9 @@ pub(in crate::map) struct NewNodes<'f, 's> {
 }
 
 impl<'f, 's> NewNodes<'f, 's> {
-    /// Takes blocks for `count` new nodes, together as far as possible. What is not promised is granted all at once, or
-    /// nothing of it: so what cannot be done keeps no small change from its node.
+    /// Takes blocks for `count` new nodes, together as far as possible. What is not promised is
+    /// granted all at once, or nothing of it: so what cannot be done keeps no small change from its
+    /// node.
     ///
     /// # Errors
     /// [`Error::NoSpace`].

@@ -33,8 +33,9 @@ struct Image<'d> {
     data: Box<[u8]>,
 }
 
-/// Settles `draft` and makes it the map of `live`: `taken` become the inode's blocks, `also` changes
-/// the rest of the record, and what the draft freed is freed. New nodes are paid from `space`. What fails leaves `taken` to the caller.
+/// Settles `draft` and makes it the map of `live`: `taken` become the inode's blocks, `also`
+/// changes the rest of the record, and what the draft freed is freed. New nodes are paid from
+/// `space`. What fails leaves `taken` to the caller.
 pub(super) fn store<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
@@ -233,8 +234,8 @@ pub(in crate::map) fn hold_groups(
     nodes.try_for_each(|&node| handle.alloc().hold_groups(handle, &[(node, 1)]))
 }
 
-/// Frees what lies in `freed`, clusters, of which blocks are among the data that was unmapped, and nodes. All are tried;
-/// the first error is returned.
+/// Frees what lies in `freed`, clusters, of which blocks are among the data that was unmapped, and
+/// nodes. All are tried; the first error is returned.
 pub(in crate::map) fn free(
     handle: &Handle<'_>,
     inode: &Inode,

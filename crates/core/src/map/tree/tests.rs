@@ -173,8 +173,9 @@ impl World {
         found
     }
 
-    /// Frees `free` and maps `runs`, which are all there are from the first to the last, `by` blocks further on,
-    /// unwritten if `zero`. Returns whether it was done: the tree may have become too deep.
+    /// Frees `free` and maps `runs`, which are all there are from the first to the last, `by`
+    /// blocks further on, unwritten if `zero`. Returns whether it was done: the tree may have
+    /// become too deep.
     fn remap(&mut self, free: Range<u32>, runs: &[Extent], by: i64, zero: bool) -> bool {
         let moved = |run: &Extent| Extent {
             lblk: Lblk::new((i64::from(run.lblk.get()) + by) as u32),

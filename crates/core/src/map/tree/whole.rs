@@ -21,8 +21,8 @@ pub(in crate::map) fn nodes(fs: &Fs, inode: &Arc<Inode>) -> Result<Vec<Pblk>> {
     Ok(draft.freed_nodes)
 }
 
-/// Makes a tree of `runs`, which are the inode's, the map of `live`, in place of one with the nodes `old_nodes`. `empty` is
-/// its record with the root of an empty tree.
+/// Makes a tree of `runs`, which are the inode's, the map of `live`, in place of one with the nodes
+/// `old_nodes`. `empty` is its record with the root of an empty tree.
 ///
 /// # Errors
 /// [`Error::NoSpace`](crate::Error::NoSpace). Nothing has changed then.

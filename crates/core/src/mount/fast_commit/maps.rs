@@ -14,10 +14,12 @@ use extant_jbd2::FastCommits;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Most pieces of free blocks that records may name. Linux names what it has just allocated, which is free as a whole.
+/// Most pieces of free blocks that records may name. Linux names what it has just allocated, which
+/// is free as a whole.
 const MOST_RUNS: usize = 1 << 18;
 
-/// Blocks that records name and nobody owned before. Those that nobody gets in the end are free again.
+/// Blocks that records name and nobody owned before. Those that nobody gets in the end are free
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Claims<'f> {
     /// By first block.
@@ -109,8 +111,8 @@ impl<'f> Claims<'f> {
 #[derive(Default)]
 struct Plan {
     remove: Vec<Range<u64>>,
-    /// The same blocks, which become unwritten or written, or which the bitmap says are free: whoever replayed the
-    /// records before and was interrupted may have left that.
+    /// Blocks that stay, and become unwritten or written, or which the bitmap says are free:
+    /// whoever replayed the records before and was interrupted may have left that.
     restate: Vec<Mapping>,
     insert: Vec<Mapping>,
 }

@@ -18,16 +18,19 @@
 //! its map is changed at the end, once. All blocks that records name are taken beforehand, so that
 //! nothing that the engine needs for directories and maps gets them.
 //!
-//! As under Linux, a record about an inode or a directory that is not there means nothing: it came to and
-//! went within the transaction. But a name may come before the record of its inode, for which it waits then: of
-//! files made without a name Linux records names and content, not the creation.
+//! As under Linux, a record about an inode or a directory that is not there means nothing: it came
+//! to and went within the transaction. But a name may come before the record of its inode, for
+//! which it waits then: of files made without a name Linux records names and content, not the
+//! creation.
 //!
-//! A new inode has as many links as records give it names, whatever its own record says. An inode that has no name at
-//! the end becomes an orphan, which whoever opens the file system for writing deletes.
+//! A new inode has as many links as records give it names, whatever its own record says. An inode
+//! that has no name at the end becomes an orphan, which whoever opens the file system for writing
+//! deletes.
 //!
 //! # Bounds
 //!
-//! What is changed has to fit into the log as one transaction. Replay stops as soon as it has written more.
+//! What is changed has to fit into the log as one transaction. Replay stops as soon as it has
+//! written more.
 
 mod maps;
 mod names;
@@ -54,9 +57,9 @@ use std::sync::Arc;
 /// `base`, on which the log is replayed, with the fast commits applied in memory.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when the file system has features that the engine only reads, or more changes than the
-/// log has room for;
-/// [`Error::Corrupt`] when the records contradict the file system; [`Error::Device`].
+/// [`Error::Unsupported`] when the file system has features that the engine only reads, or more
+/// changes than the log has room for; [`Error::Corrupt`] when the records contradict the file
+/// system; [`Error::Device`].
 pub(super) fn apply(
     base: &SharedDevice,
     options: &MountOptions,

@@ -63,7 +63,8 @@ impl Replay<'_> {
         set_links(&handle, child, |_| 2)
     }
 
-    /// An inode gets one more name. If it has none it may be that its number is about to go to another one.
+    /// An inode gets one more name. If it has none it may be that its number is about to go to
+    /// another one.
     pub(super) fn link(&mut self, change: &DirEntryChange<'_>) -> Result<()> {
         let child = self.inode(change.ino)?;
         let Some(child) = child.filter(|child| child.snapshot().disk().links > 0) else {
@@ -91,7 +92,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The same for all inodes that there are: no more records come.
+    /// Links all inodes that wait for it: no more records come.
     pub(super) fn link_all_waiting(&mut self) -> Result<()> {
         let inodes: Vec<Ino> = self.names.waiting.keys().copied().collect();
         for ino in inodes {
@@ -150,8 +151,8 @@ impl Replay<'_> {
         Ok(parent.zip(child))
     }
 
-    /// Puts one more name of `child`, which is no directory, into that of number `parent`, if there is one; whether
-    /// it was not there.
+    /// Puts one more name of `child`, which is no directory, into that of number `parent`, if there
+    /// is one; whether it was not there.
     fn add_to(&mut self, parent: Ino, child: &Held, name: &[u8]) -> Result<bool> {
         if child.is_dir() {
             let links = child.snapshot().disk().links.into();

@@ -5,7 +5,8 @@ use extant_format::{Lblk, Pblk};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of logical blocks and what is to become of them. Of what is said about one block, the last counts.
+/// Ranges of logical blocks and what is to become of them. Of what is said about one block, the
+/// last counts.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// By first block: one past the last, and where they lie.

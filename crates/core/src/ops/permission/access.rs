@@ -24,8 +24,8 @@ const GROUP: u16 = 0o070;
 /// Refuses what the mode and the access control list of an inode do not allow (`access`).
 ///
 /// # Errors
-/// [`Error::PermissionDenied`]; [`Error::ReadOnly`] and [`Error::NotPermitted`] for writing what cannot be written or is
-/// immutable; [`Error::Corrupt`] when the list is broken.
+/// [`Error::PermissionDenied`]; [`Error::ReadOnly`] and [`Error::NotPermitted`] for writing what
+/// cannot be written or is immutable; [`Error::Corrupt`] when the list is broken.
 pub fn access<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: Wanted) -> Result<()> {
     let ctx = ctx.into();
     if wanted & WRITE != 0 {
@@ -34,8 +34,8 @@ pub fn access<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: Wanted) -
     ctx.may_access(inode, wanted)
 }
 
-/// Refuses to write what nobody may write, whatever mode and list say. What is written to a device, pipe or socket is
-/// no change of the file system.
+/// Refuses to write what nobody may write, whatever mode and list say. What is written to a device,
+/// pipe or socket is no change of the file system.
 ///
 /// # Errors
 /// [`Error::ReadOnly`]; [`Error::NotPermitted`] for what is immutable.
@@ -50,8 +50,8 @@ pub(in crate::ops) fn may_change(fs: &Fs, image: &Inode) -> Result<()> {
 /// Refuses to look a name up in a directory that may not be searched.
 ///
 /// # Errors
-/// [`Error::PermissionDenied`], [`Error::NotADirectory`], [`Error::NotFound`] when it has been removed;
-/// [`Error::Corrupt`] when its list is broken.
+/// [`Error::PermissionDenied`], [`Error::NotADirectory`], [`Error::NotFound`] when it has been
+/// removed; [`Error::Corrupt`] when its list is broken.
 pub fn search<'a>(ctx: impl Into<OpContext<'a>>, dir: InodeId) -> Result<()> {
     let ctx = ctx.into();
     if ctx.restricted().is_none() {
@@ -93,7 +93,8 @@ impl OpContext<'_> {
         self.may_access_locked(&image, wanted)
     }
 
-    /// Refuses what mode and list of an inode do not allow. Its `op` lock is held, and `image` is its newest image.
+    /// Refuses what mode and list of an inode do not allow. Its `op` lock is held, and `image` is
+    /// its newest image.
     pub(in crate::ops) fn may_access_locked(self, image: &Inode, wanted: Wanted) -> Result<()> {
         if let Some(allowed) = self.by_mode(image, wanted, || image.may_have_attributes()) {
             return told(allowed);

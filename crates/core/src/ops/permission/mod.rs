@@ -1,8 +1,8 @@
 //! Permission: the rules of POSIX, as Linux applies them to ext4.
 //!
-//! An operation is told which user it acts for ([`OpContext`]) and asks here, with its own locks held where that matters, so that
-//! what was allowed is what is done. An operation for nobody asks nothing, which costs one look at a pointer: that is how
-//! programs work on images of their own.
+//! An operation is told which user it acts for ([`OpContext`]) and asks here, with its own locks
+//! held where that matters, so that what was allowed is what is done. An operation for nobody asks
+//! nothing, which costs one look at a pointer: that is how programs work on images of their own.
 //!
 //! | file | owns |
 //! |---|---|
@@ -11,11 +11,13 @@
 //! | `owner` | what only the owner may do: mode, owners, times, flags, lists |
 //! | `attributes` | the namespaces of extended attributes |
 //!
-//! What a program loses when its content or its owner changes is no question of permission: [`crate::xattr`] owns that.
+//! What a program loses when its content or its owner changes is no question of permission:
+//! [`crate::xattr`] owns that.
 //!
-//! User 0 has every capability, others have none. Not here: what is policy of a whole system and not of a file system
-//! (`fs.protected_hardlinks`, `protected_regular` and the like), security modules, and mappings of ids. Who may have the blocks that the
-//! superblock reserves is decided where space is taken, for whoever an operation acts for.
+//! User 0 has every capability, others have none. Not here: what is policy of a whole system and
+//! not of a file system (`fs.protected_hardlinks`, `protected_regular` and the like), security
+//! modules, and mappings of ids. Who may have the blocks that the superblock reserves is decided
+//! where space is taken, for whoever an operation acts for.
 
 mod access;
 mod attributes;
@@ -38,7 +40,8 @@ const STICKY: u16 = 0o1000;
 
 /// What an operation runs in: the file system, and the user that it acts for.
 ///
-/// Operations take anything that becomes one: an [`Fs`] by itself acts for nobody and may do everything.
+/// Operations take anything that becomes one: an [`Fs`] by itself acts for nobody and may do
+/// everything.
 #[derive(Clone, Copy, Debug)]
 pub struct OpContext<'a> {
     fs: &'a Fs,
@@ -55,8 +58,9 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Makes the context of a writer whose data was taken earlier and is written now: nothing but the content changes, neither times nor
-    /// what programs lose when somebody writes them. Taking the data has seen to that.
+    /// Makes the context of a writer whose data was taken earlier and is written now: nothing but
+    /// the content changes, neither times nor what programs lose when somebody writes them. Taking
+    /// the data has seen to that.
     #[must_use]
     pub fn for_earlier(fs: &'a Fs) -> Self {
         Self {
@@ -65,8 +69,8 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Makes the context of a caller that changed the content through memory that the file is mapped to: it is dated now, and programs lose
-    /// nothing, as under Linux.
+    /// Makes the context of a caller that changed the content through memory that the file is
+    /// mapped to: it is dated now, and programs lose nothing, as under Linux.
     #[must_use]
     pub fn for_mapped(fs: &'a Fs) -> Self {
         Self {

@@ -18,8 +18,8 @@ impl OpContext<'_> {
         self.may_access_locked(dir, WRITE | EXECUTE)
     }
 
-    /// Refuses to take `victim` out of the directory of this newest image, or to put something else in its place. The `op`
-    /// locks of both are held.
+    /// Refuses to take `victim` out of the directory of this newest image, or to put something else
+    /// in its place. The `op` locks of both are held.
     pub(in crate::ops) fn may_take_name(self, dir: &Inode, victim: &Held) -> Result<()> {
         check_takes_names(dir)?;
         self.may_access_locked(dir, WRITE | EXECUTE)?;
@@ -31,7 +31,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Tells whether this is a sticky directory, where only the owner of the file and that of the directory remove names.
+    /// Tells whether this is a sticky directory, where only the owner of the file and that of the
+    /// directory remove names.
     fn is_kept_by_sticky(self, dir: &Inode, victim: &Held) -> bool {
         self.restricted().is_some_and(|caller| {
             dir.disk().mode.permissions() & STICKY != 0
@@ -49,8 +50,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Returns what becomes of a new inode in `dir`: it belongs to the caller, which may not make device nodes, nor a program that
-    /// runs in a group which is not the caller's.
+    /// Returns what becomes of a new inode in `dir`: it belongs to the caller, which may not make
+    /// device nodes, nor a program that runs in a group which is not the caller's.
     pub(in crate::ops) fn adopt(self, dir: &Inode, new: &NewInode) -> Result<NewInode> {
         let Some(caller) = self.caller() else {
             return Ok(new.clone());

@@ -16,8 +16,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Returns the mode bits that are set when these are asked for: a caller that is not in the file's group does not give its rights to
-    /// a program.
+    /// Returns the mode bits that are set when these are asked for: a caller that is not in the
+    /// file's group does not give its rights to a program.
     pub(in crate::ops) fn settable(self, image: &Inode, permissions: u16) -> u16 {
         if self.is_in_group(image.disk().gid) {
             permissions
@@ -26,7 +26,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Refuses to give a file away: only user 0 may, and the owner may give it to a group of its own.
+    /// Refuses to give a file away: only user 0 may, and the owner may give it to a group of its
+    /// own.
     pub(in crate::ops) fn may_chown(
         self,
         image: &Inode,
@@ -47,7 +48,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// Refuses to set the times to now to a caller that neither owns the file nor may write it. Its `op` lock is held.
+    /// Refuses to set the times to now to a caller that neither owns the file nor may write it. Its
+    /// `op` lock is held.
     pub(in crate::ops) fn may_touch(self, image: &Inode) -> Result<()> {
         check_not_immutable(image)?;
         match self.must_own(image) {

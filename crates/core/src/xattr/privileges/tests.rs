@@ -195,7 +195,8 @@ fn what_is_refused_takes_nothing_away() {
     fs.close().unwrap();
 }
 
-/// A file becomes a program while somebody is about to change it: he has been here, and waits for whoever makes it one.
+/// A file becomes a program while somebody is about to change it: he has been here, and waits for
+/// whoever makes it one.
 #[test]
 fn what_becomes_a_program_before_it_is_changed_loses_its_rights() {
     for direct_turns in [0, 6] {

@@ -1,5 +1,5 @@
-//! What threads in the background do: commits by age, checkpoints, writing back. A seed fixes the operations, not when
-//! these come between.
+//! What threads in the background do: commits by age, checkpoints, writing back. A seed fixes the
+//! operations, not when these come between.
 
 use super::engine::Extant;
 use super::runs::{RandomPlan, amount, busy, every, random_runs};

@@ -1,4 +1,5 @@
-//! Directories of many blocks: of names so long that three or four fit one, where every second new name splits a block.
+//! Directories of many blocks: of names so long that three or four fit one, where every second new
+//! name splits a block.
 
 use super::engine::Extant;
 use super::runs::{RandomPlan, amount, every, random_runs};
@@ -22,7 +23,8 @@ const NAMES: usize = 30;
 /// Names of that length in a block of 1 KiB, at most.
 const IN_BLOCK: usize = 4;
 
-/// Blocks of a directory whose index is full, but for another level: the root, and what that can lead to.
+/// Blocks of a directory whose index is full, but for another level: the root, and what that can
+/// lead to.
 const FULL: u64 = 124;
 
 fn engine() -> Extant {
@@ -106,7 +108,8 @@ fn directories_that_split_survive_any_crash() {
     }
 }
 
-/// A directory `d` whose index needs another level before the next block of names; all names are of one file.
+/// A directory `d` whose index needs another level before the next block of names; all names are of
+/// one file.
 pub(super) fn full_index(engine: &Extant) -> Prepared {
     let name = |n: usize| format!("d/{n:04}{}", "name".repeat(60));
     let first = || name(0);

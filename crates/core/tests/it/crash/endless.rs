@@ -1,7 +1,8 @@
-//! Random runs of all kinds, one after the other, for as long as was asked (`EXTANT_CRASH_MINUTES`).
+//! Random runs of all kinds, one after the other, for as long as was asked
+//! (`EXTANT_CRASH_MINUTES`).
 //!
-//! Nothing is kept of a run but what it adds to the counts, so that memory stays what one run takes. Run `n` has the
-//! seed of the first plus `n`: a failure is repeated by its own seed.
+//! Nothing is kept of a run but what it adds to the counts, so that memory stays what one run
+//! takes. Run `n` has the seed of the first plus `n`: a failure is repeated by its own seed.
 
 use super::behind;
 use super::dirs::full_index;

@@ -38,7 +38,8 @@ const SOMEBODY: u32 = 7;
 /// How often somebody met a limit, in the whole process.
 pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How often a map became one of another kind, and how often that could not be, in the whole process.
+/// How often a map became one of another kind, and how often that could not be, in the whole
+/// process.
 pub(crate) static RESHAPED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static NOT_RESHAPED: AtomicU64 = AtomicU64::new(0);
 
@@ -52,14 +53,15 @@ pub(crate) struct Extant {
     pub(crate) checkpoints: bool,
     /// How writes get to the device.
     pub(crate) mode: DataMode,
-    /// After every so many operations everything is written back, and nothing committed for that; 0 for never.
+    /// After every so many operations everything is written back, and nothing committed for that; 0
+    /// for never.
     pub(crate) writes_back: u64,
     /// Writes of whole sectors go past memory.
     pub(crate) direct: bool,
     /// The device is used as memory.
     pub(crate) dax: bool,
-    /// Each time, letters of names are upper case or lower case by chance, but for the first part of a path; all names are
-    /// lower case to who asks for the tree.
+    /// Each time, letters of names are upper case or lower case by chance, but for the first part
+    /// of a path; all names are lower case to who asks for the tree.
     pub(crate) respells: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
@@ -69,9 +71,11 @@ pub(crate) struct Extant {
     pub(crate) remounts: bool,
     /// Users and groups are held to their limits, which nobody who is asked for here may pass.
     pub(crate) limited: bool,
-    /// What sets the flag for dumps makes the map one of indirect blocks, what clears it one of extents, where that can be.
+    /// What sets the flag for dumps makes the map one of indirect blocks, what clears it one of
+    /// extents, where that can be.
     pub(crate) reshapes: bool,
-    /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
+    /// Threads in the background commit, checkpoint and write back, after so long; otherwise there
+    /// are none.
     pub(crate) background: Option<Duration>,
 }
 
@@ -266,7 +270,8 @@ impl Extant {
     /// What is promised about data.
     pub(crate) fn promise(&self) -> DataPromise {
         match self.mode {
-            // What is copied within a block that the file has is in place at once, and durable when it is persisted.
+            // What is copied within a block that the file has is in place at once, and durable when
+            // it is persisted.
             _ if self.dax => DataPromise::Delayed,
             DataMode::Through => DataPromise::InOrder,
             _ => DataPromise::Delayed,

@@ -1,5 +1,5 @@
-//! Every transfer of every operation fails once: the caller is told, nothing acknowledged is lost, and
-//! the image recovers.
+//! Every transfer of every operation fails once: the caller is told, nothing acknowledged is lost,
+//! and the image recovers.
 
 use super::engine::{Extant, Open};
 use super::shapes::{CLUSTERS, ORPHAN_FILE, PLAIN, SMALL_BLOCKS, Shape};
@@ -115,7 +115,8 @@ const FAILING: [Way; 4] = [
     once(IoKind::Flush, EIO),
 ];
 
-/// A write of which only one sector arrives; anything that takes its time; a flush that is said to be done and is not.
+/// A write of which only one sector arrives; anything that takes its time; a flush that is said to
+/// be done and is not.
 const OTHERS: [Way; 4] = [
     once(IoKind::Write, Fault::Short(512)),
     from_then_on(IoKind::Write, Fault::Short(512)),
@@ -238,8 +239,8 @@ fn free(open: &Open) -> (u64, u64) {
     (stat.free, stat.free_inodes)
 }
 
-/// An operation that fails on a read or a write of data gives back what it had taken: the counts are what
-/// they were, and it succeeds once the device is well.
+/// An operation that fails on a read or a write of data gives back what it had taken: the counts
+/// are what they were, and it succeeds once the device is well.
 #[test]
 fn what_a_failed_operation_had_taken_is_free_again() {
     for shape in [SMALL_BLOCKS, CLUSTERS] {
@@ -280,8 +281,8 @@ struct FaultRun<'a> {
     name: String,
 }
 
-/// Every operation of the small universe with each transfer of these kinds in turn, until `run` says that the fault
-/// did not strike.
+/// Every operation of the small universe with each transfer of these kinds in turn, until `run`
+/// says that the fault did not strike.
 fn each_fault(start: &Prepared, kinds: &[IoKind], mut run: impl FnMut(&FaultRun<'_>) -> bool) {
     let ops = Universe::small().possible(start.lanes[0].state());
     for op in ops.iter().filter(|op| !op.is_sync()) {
@@ -340,8 +341,9 @@ fn free_now_and_without_files(open: &Open, name: &str) -> [(u64, u64); 2] {
     [now, free(open)]
 }
 
-/// An operation that succeeded, and whose sync fails: what it had promised to itself, and blocks that were taken for data which
-/// did not arrive, are counted once, then used once, and go with the files.
+/// An operation that succeeded, and whose sync fails: what it had promised to itself, and blocks
+/// that were taken for data which did not arrive, are counted once, then used once, and go with the
+/// files.
 #[test]
 fn what_a_failed_sync_had_taken_is_used_or_free_again() {
     for shape in [SMALL_BLOCKS, CLUSTERS] {

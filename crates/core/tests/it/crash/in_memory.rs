@@ -1,5 +1,5 @@
-//! Data copied straight to a device that is memory: durable when it was persisted, and what is new for a file before the
-//! file has it.
+//! Data copied straight to a device that is memory: durable when it was persisted, and what is new
+//! for a file before the file has it.
 
 use super::engine::Extant;
 use super::runs::{RandomPlan, aligned, amount, every, random_runs};

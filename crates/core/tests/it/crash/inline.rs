@@ -21,7 +21,8 @@ pub(super) const INLINE: Shape = Shape {
     options: &["-O", "inline_data,^resize_inode"],
 };
 
-/// A file system that Linux has filled with what fits inode records, and some that has attributes besides.
+/// A file system that Linux has filled with what fits inode records, and some that has attributes
+/// besides.
 fn filled() -> Prepared {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -99,7 +100,8 @@ fn what_lies_inside_inodes_outgrows_them_under_any_operation_and_crash() {
     }
 }
 
-/// Few bytes here and there, so that files stay in their inodes for a while, and attributes that want the same room.
+/// Few bytes here and there, so that files stay in their inodes for a while, and attributes that
+/// want the same room.
 fn small() -> Universe {
     Universe {
         writes: vec![(0, 30), (10, 60), (50, 40), (0, 100), (120, 20), (90, 2000)],
@@ -133,7 +135,8 @@ fn runs_among_small_files_survive_any_crash() {
     }
 }
 
-/// So many names in three directories that those fill their inodes, and some names that never fit there.
+/// So many names in three directories that those fill their inodes, and some names that never fit
+/// there.
 pub(super) fn names() -> Universe {
     let dirs = ["d", "d/sub", "e", "e/d"].map(str::to_owned);
     let long = "n".repeat(90);

@@ -1,4 +1,5 @@
-//! Both directions with Linux: what we leave dirty it recovers, and what it leaves dirty we recover.
+//! Both directions with Linux: what we leave dirty it recovers, and what it leaves dirty we
+//! recover.
 
 use super::engine::{Extant, tree_of};
 use super::shapes::SHAPES;
@@ -27,7 +28,8 @@ enum Left {
     Frozen,
 }
 
-/// An open file system is copied, as a crash would leave it: Linux, `e2fsck` and we make the same of the copy.
+/// An open file system is copied, as a crash would leave it: Linux, `e2fsck` and we make the same
+/// of the copy.
 #[test]
 fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
     require!(Root, LoopDevices, KernelExt4);

@@ -23,8 +23,8 @@
 //! | `endless` | random runs of all kinds for as long as was asked |
 //!
 //! `EXTANT_FULL=1` looks at everything there is of singles and pairs and at more of the rest;
-//! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long; `EXTANT_CRASH_OTHERS=N` lets e2fsck and the
-//! kernel recover one image in N of random runs. `EXTANT_SEED` repeats a run.
+//! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long; `EXTANT_CRASH_OTHERS=N` lets
+//! e2fsck and the kernel recover one image in N of random runs. `EXTANT_SEED` repeats a run.
 
 mod behind;
 mod dirs;

@@ -1,5 +1,5 @@
-//! Truncations and deletions that one transaction has no room for: a crash between two of them leaves an orphan, and
-//! recovery, which may crash as well, takes the rest away.
+//! Truncations and deletions that one transaction has no room for: a crash between two of them
+//! leaves an orphan, and recovery, which may crash as well, takes the rest away.
 
 use super::engine::Extant;
 use super::runs::{amount, every};
@@ -86,8 +86,8 @@ fn with_large_file(shape: &Shape) -> Prepared {
     } else {
         ops.push(reserve);
     }
-    // So many pieces at the beginning that the map of what a truncation leaves needs a block: Linux leaves one also
-    // where the rest would fit the inode.
+    // So many pieces at the beginning that the map of what a truncation leaves needs a block: Linux
+    // leaves one also where the rest would fit the inode.
     ops.extend((0..6).map(|piece| write(piece * 8192, 3000)));
     ops.extend([LARGE / 2, LARGE - 3000].map(|offset| write(offset, 3000)));
     let engine = engine();

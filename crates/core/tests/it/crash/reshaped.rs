@@ -1,4 +1,5 @@
-//! Files and directories whose map becomes one of another kind: after any crash it is the one or the other.
+//! Files and directories whose map becomes one of another kind: after any crash it is the one or
+//! the other.
 
 use super::engine::{Extant, NOT_RESHAPED, RESHAPED};
 use super::runs::{amount, every};
@@ -25,7 +26,8 @@ fn no_dump(path: &str, on: bool) -> Op {
     }
 }
 
-/// Pieces of `f`, more than a root has room for; indirect blocks reach the last ones through two levels.
+/// Pieces of `f`, more than a root has room for; indirect blocks reach the last ones through two
+/// levels.
 fn pieces() -> Vec<Op> {
     let write = |at| Op::Write {
         path: "f".to_owned(),

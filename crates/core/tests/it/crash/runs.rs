@@ -95,8 +95,8 @@ pub(super) fn busy(syncs: u64) -> Universe {
     }
 }
 
-/// Overwrites, parts of blocks, new blocks behind holes and behind the end; few names, so that they meet. What is not
-/// aligned goes through memory.
+/// Overwrites, parts of blocks, new blocks behind holes and behind the end; few names, so that they
+/// meet. What is not aligned goes through memory.
 pub(super) fn aligned() -> Universe {
     Universe {
         writes: vec![
@@ -408,7 +408,8 @@ fn numbers_of_transactions_that_begin_again_survive_any_crash() {
     random_runs("the largest number", seed, &engine, &start, &plan);
 }
 
-/// Few operations between two syncs, so that most images are of moments in which the file system is left or entered.
+/// Few operations between two syncs, so that most images are of moments in which the file system is
+/// left or entered.
 fn short_runs(engine: &Extant, name: &str) {
     let seed = seed_from_env(name);
     for shape in [SMALL_BLOCKS, ORPHAN_FILE] {

@@ -54,7 +54,8 @@ pub(crate) const CLUSTERS: Shape = Shape {
     options: &["-O", "bigalloc,^resize_inode", "-C", "4096"],
 };
 
-/// Groups that nobody has used yet: neither bitmaps nor tables of inodes are there before somebody does.
+/// Groups that nobody has used yet: neither bitmaps nor tables of inodes are there before somebody
+/// does.
 pub(crate) const GROUPS: Shape = Shape {
     name: "unused groups",
     kib: 12 << 10,

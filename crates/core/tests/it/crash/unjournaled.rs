@@ -9,8 +9,8 @@ use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Engine, Script};
 use std::sync::Arc;
 
-/// Blocks of 1 KiB, so that one operation writes in many places, and two groups: a superblock that was
-/// torn is mended from the backup in the second.
+/// Blocks of 1 KiB, so that one operation writes in many places, and two groups: a superblock that
+/// was torn is mended from the backup in the second.
 const UNJOURNALED: Shape = Shape {
     name: "no journal",
     kib: 12 << 10,

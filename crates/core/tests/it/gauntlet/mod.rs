@@ -1,9 +1,10 @@
 //! Whatever an image holds, the engine answers: no panic, no hang, no memory beyond the budget.
 //!
 //! Mutants of small images, their checksums repaired, are opened, walked and read in worker
-//! processes with limits; and opened for writing, changed in every way, and read again. `EXTANT_HOSTILE_IMAGES=N` sets their number (an ordinary run takes what
-//! fits its time); `EXTANT_SEED` repeats a run, and the seed of a failure with
-//! `EXTANT_HOSTILE_IMAGES=1` repeats one mutant.
+//! processes with limits; and opened for writing, changed in every way, and read again.
+//! `EXTANT_HOSTILE_IMAGES=N` sets their number (an ordinary run takes what fits its time);
+//! `EXTANT_SEED` repeats a run, and the seed of a failure with `EXTANT_HOSTILE_IMAGES=1` repeats
+//! one mutant.
 
 mod walk;
 mod write;
@@ -34,7 +35,7 @@ fn worker() {
     }
 }
 
-/// The same for those that write.
+/// The worker of the runs that write.
 #[test]
 fn writing_worker() {
     if let Some(dir) = std::env::var_os(DIR) {

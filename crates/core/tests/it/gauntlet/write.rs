@@ -1,5 +1,5 @@
-//! Everything a writer can do with an image, a bounded amount of each; and whether what is written to files stays out of
-//! the file system's own structures.
+//! Everything a writer can do with an image, a bounded amount of each; and whether what is written
+//! to files stays out of the file system's own structures.
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::data::FallocateMode;
@@ -29,7 +29,8 @@ const PATTERN: &[u8; 16] = b"\xe7hostile data\xe7\xe7\xe7";
 /// Bytes before the pattern: what lies in inodes is shorter.
 const NEUTRAL: usize = 4096;
 
-/// Opens the image for writing and does everything with it. Returns whether it opened; errors are answers.
+/// Opens the image for writing and does everything with it. Returns whether it opened; errors are
+/// answers.
 ///
 /// # Panics
 /// When what was written to files lies where a structure of the file system has its place.

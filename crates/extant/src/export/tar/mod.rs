@@ -40,9 +40,9 @@ pub struct TarReport {
     pub members: u64,
     /// Bytes of the archive.
     pub bytes: u64,
-    /// Files that are not in the archive, the first thousand: sockets, which tar cannot hold, and what has a name that
-    /// no file may have, or that its directory has twice ([`Cause::BadName`], [`Cause::NameTwice`]). With a directory
-    /// all that is below it is left out.
+    /// Files that are not in the archive, the first thousand: sockets, which tar cannot hold, and
+    /// what has a name that no file may have, or that its directory has twice ([`Cause::BadName`],
+    /// [`Cause::NameTwice`]). With a directory all that is below it is left out.
     pub left_out: Vec<Error>,
     /// How many these are.
     pub left_out_count: u64,
@@ -65,8 +65,8 @@ impl TarReport {
 /// (`SCHILY.xattr.*`).
 ///
 /// # Errors
-/// When `path` does not exist, anything below it that has a place in the archive cannot be read, or writing fails. The archive is
-/// then without its end, so that no program takes it for a whole one.
+/// When `path` does not exist, anything below it that has a place in the archive cannot be read, or
+/// writing fails. The archive is then without its end, so that no program takes it for a whole one.
 pub fn to_tar(
     fs: &Filesystem,
     path: impl AsRef<Path>,

@@ -1,4 +1,5 @@
-//! Permissions: the same operations by the same users under the kernel and here end in the same way.
+//! Permissions: the same operations by the same users under the kernel and here end in the same
+//! way.
 
 mod engine;
 mod kernel;
@@ -265,8 +266,8 @@ fn pick_op(rng: &mut Rng) -> Op {
     }
 }
 
-/// Whether something else than the file system answers under the kernel: a device, or policy of the system, by which
-/// links are not made to files of others, nor symbolic links of others followed.
+/// Whether something else than the file system answers under the kernel: a device, or policy of the
+/// system, by which links are not made to files of others, nor symbolic links of others followed.
 fn is_not_ours(kernel: &Kernel, caller: &Caller, op: &Op) -> bool {
     match op {
         Op::Link(from, _) => {
@@ -348,8 +349,8 @@ fn random_operations_by_several_users_end_as_under_the_kernel() {
     both.finish();
 }
 
-/// What a user may do in a directory of his own. Each of these is done, so that what others are refused is not refused
-/// to all.
+/// What a user may do in a directory of his own. Each of these is done, so that what others are
+/// refused is not refused to all.
 #[test]
 fn every_operation_is_done_by_who_may() {
     require!(KernelExt4);

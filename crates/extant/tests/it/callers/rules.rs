@@ -30,7 +30,8 @@ fn open(fs: &Filesystem, path: &str) -> File {
         .unwrap()
 }
 
-/// Removes the file at `path`, and makes files in a directory that only root can search until one has its number.
+/// Removes the file at `path`, and makes files in a directory that only root can search until one
+/// has its number.
 fn replace_by_secret(fs: &Filesystem, path: &str) {
     let number = ino(fs, path);
     fs.remove_file(path).unwrap();
@@ -198,8 +199,8 @@ fn what_goes_by_path_or_by_number_asks_as_well() {
     fs.close().unwrap();
 }
 
-/// Two directories change places all the time, one of which is being removed: what lies below the other one, which is
-/// reached through a symbolic link only, stays.
+/// Two directories change places all the time, one of which is being removed: what lies below the
+/// other one, which is reached through a symbolic link only, stays.
 #[test]
 fn a_directory_is_removed_without_following_what_comes_in_its_place() {
     let image = Blank::new(16);

@@ -1,5 +1,6 @@
-//! Random operations against the testkit's model of a file system: each is refused or done as the model
-//! says, and the tree is the model's after each, also when it is opened again or recovered from its log.
+//! Random operations against the testkit's model of a file system: each is refused or done as the
+//! model says, and the tree is the model's after each, also when it is opened again or recovered
+//! from its log.
 //!
 //! Meanwhile a few files are kept open, with or without names, and a directory is being listed.
 
@@ -106,7 +107,8 @@ impl ReferenceStateMachine for Expected {
         // The root has most names.
         dirs.extend(std::iter::repeat_n(String::new(), dirs.len()));
         let change = || prop_oneof![3 => changes(universe), 1 => just_changes()];
-        // What is open, and what becomes of its names, is looked for: by chance it is rarely the same file.
+        // What is open, and what becomes of its names, is looked for: by chance it is rarely the
+        // same file.
         let kept = expected.kept.iter().flatten();
         let names: Vec<String> = kept.flat_map(|id| expected.state.paths_of(*id)).collect();
         let (to_open, to_lose) = if names.is_empty() {

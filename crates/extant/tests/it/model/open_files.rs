@@ -1,7 +1,8 @@
 //! Files that are kept open over many operations, whatever becomes of their names.
 //!
-//! While a file has a name, what is done to it through the open file is an operation on that name, which the model
-//! knows. When the last name goes, its content is remembered here, and changes with what is done to the file.
+//! While a file has a name, what is done to it through the open file is an operation on that name,
+//! which the model knows. When the last name goes, its content is remembered here, and changes with
+//! what is done to the file.
 
 use extant::File;
 use extant_testkit::model::{Op, State, Tag, tagged};
@@ -32,7 +33,8 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Gives the change as an operation on `path`, by which the file can be reached; `None` for what changes nothing.
+    /// Gives the change as an operation on `path`, by which the file can be reached; `None` for
+    /// what changes nothing.
     pub(super) fn on(self, path: &str, state: &State) -> Option<Op> {
         let path = path.to_owned();
         Some(match self {

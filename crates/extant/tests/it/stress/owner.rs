@@ -1,4 +1,5 @@
-//! A thread that works on files of its own, between those of others, and knows what must be in them.
+//! A thread that works on files of its own, between those of others, and knows what must be in
+//! them.
 
 use super::crew::Post;
 use super::{NO_SPACE, errno};

@@ -1,7 +1,8 @@
 //! What the fields of one inode must not say together, and what follows when they do.
 //!
-//! One table, [`RULES`], for all code that judges an inode: an engine refuses those that Linux refuses and shows the others as
-//! Linux does; a checker reports all of them. A rule looks at the record and at the features alone, never at another block.
+//! One table, [`RULES`], for all code that judges an inode: an engine refuses those that Linux
+//! refuses and shows the others as Linux does; a checker reports all of them. A rule looks at the
+//! record and at the features alone, never at another block.
 //!
 //! | item | owns |
 //! |---|---|
@@ -12,12 +13,13 @@
 //!
 //! # Invariants
 //!
-//! - An inode that [`InodeRules::refusal`] lets pass breaks no rule but those with [`Reading::Shown`], however fast it was let
-//!   pass: what [`InodeRules::is_plain`] says of few looks, and [`InodeRules::is_faultless`] of all rules, follows from the table.
+//! - An inode that [`InodeRules::refusal`] lets pass breaks no rule but those with
+//!   [`Reading::Shown`], however fast it was let pass: what [`InodeRules::is_plain`] says of few
+//!   looks, and [`InodeRules::is_faultless`] of all rules, follows from the table.
 //! - [`InodeRules::as_read`] takes away what Linux does not see; what it leaves is judged and read.
 //!
-//! Source: what Linux (`__ext4_iget`) and e2fsck do with such inodes, seen from outside; a test of the command walks the
-//! table and asks both.
+//! Source: what Linux (`__ext4_iget`) and e2fsck do with such inodes, seen from outside; a test of
+//! the command walks the table and asks both.
 
 mod table;
 #[cfg(test)]
@@ -71,7 +73,8 @@ pub enum Inline {
     Unknown,
     /// There is none: Linux takes such an inode for one without inline data.
     Missing,
-    /// So many bytes of content lie in the inode: those of the map, and those of the attribute's value.
+    /// So many bytes of content lie in the inode: those of the map, and those of the attribute's
+    /// value.
     Stored(u64),
 }
 
@@ -82,7 +85,8 @@ pub struct Subject<'a> {
     pub inode: &'a Inode,
     /// What it is for.
     pub class: NumberClass,
-    /// The attribute of inline data. Asked for only where the flag [`InodeFlags::INLINE_DATA`] is set.
+    /// The attribute of inline data. Asked for only where the flag [`InodeFlags::INLINE_DATA`] is
+    /// set.
     pub inline: Inline,
     /// The file system.
     pub rules: &'a InodeRules,
@@ -93,8 +97,8 @@ pub struct Subject<'a> {
 pub enum Reading {
     /// Linux refuses the inode, and so does the engine.
     Refused,
-    /// Linux shows less of the inode than it had, or its record alone: the engine refuses it all the same, since a copy
-    /// without a part must not pass for the whole.
+    /// Linux shows less of the inode than it had, or its record alone: the engine refuses it all
+    /// the same, since a copy without a part must not pass for the whole.
     Withheld,
     /// Linux reads it as if nothing were said, and so does the engine.
     Shown,
@@ -248,8 +252,8 @@ impl InodeRules {
         }
     }
 
-    /// Whether an inode may have a name, by its number: those of the file system's own have none, and Linux refuses a name
-    /// for them.
+    /// Whether an inode may have a name, by its number: those of the file system's own have none,
+    /// and Linux refuses a name for them.
     #[must_use]
     pub fn may_have_names(&self, ino: Ino) -> bool {
         self.class(ino) == NumberClass::User
@@ -293,8 +297,8 @@ impl InodeRules {
         RULES.iter().filter(|rule| (rule.is_broken)(subject))
     }
 
-    /// Takes from a record what Linux does not see there: the unit of the block count where the feature is off, and inline
-    /// data without its attribute.
+    /// Takes from a record what Linux does not see there: the unit of the block count where the
+    /// feature is off, and inline data without its attribute.
     #[inline]
     pub fn as_read(&self, inode: &mut Inode, inline: Inline) {
         if !inode.flags.intersects(self.suspect) {
@@ -315,8 +319,9 @@ impl InodeRules {
         inode.flags.intersects(self.suspect)
     }
 
-    /// Whether a few looks tell that no rule refuses the inode. True of most regular files and directories: those with an
-    /// attribute block in its place, with flags that need no second look, and with up to four extents in the inode.
+    /// Whether a few looks tell that no rule refuses the inode. True of most regular files and
+    /// directories: those with an attribute block in its place, with flags that need no second
+    /// look, and with up to four extents in the inode.
     // Into the caller: it keeps the record in registers then, of which it may need a part only.
     #[inline(always)]
     #[must_use]
@@ -348,7 +353,8 @@ impl InodeRules {
         inode.flags.contains(InodeFlags::EXTENTS) && extent::is_sound_leaf(&inode.map, &self.blocks)
     }
 
-    /// What [`is_plain`](Self::is_plain) says, also of trees, of maps of pointers, and of links with their targets in the map.
+    /// What [`is_plain`](Self::is_plain) says, also of trees, of maps of pointers, and of links
+    /// with their targets in the map.
     fn is_plain_in_all(&self, ino: Ino, inode: &Inode, inline: Inline) -> bool {
         if inode.file_type() == Some(FileType::Symlink) {
             return self.is_plain_link(inode);
@@ -373,8 +379,9 @@ impl InodeRules {
             && inode.size < inode.map.len() as u64
     }
 
-    /// Whether a few looks tell that the inode breaks no rule at all, not even one that a check alone is about. True of
-    /// most regular files and directories whose attribute of inline data was looked for.
+    /// Whether a few looks tell that the inode breaks no rule at all, not even one that a check
+    /// alone is about. True of most regular files and directories whose attribute of inline data
+    /// was looked for.
     #[inline]
     #[must_use]
     pub fn is_faultless(&self, ino: Ino, inode: &Inode) -> bool {
@@ -406,9 +413,10 @@ impl InodeRules {
         }
     }
 
-    /// Whether a symbolic link's target lies in the map of its inode: when no block but one of attributes is charged to it.
-    /// Where attribute values may lie in inodes of their own, those are charged as well, and the length tells: such file
-    /// systems are too young to have short targets in blocks.
+    /// Whether a symbolic link's target lies in the map of its inode: when no block but one of
+    /// attributes is charged to it. Where attribute values may lie in inodes of their own, those
+    /// are charged as well, and the length tells: such file systems are too young to have short
+    /// targets in blocks.
     #[must_use]
     pub fn is_fast_symlink(&self, inode: &Inode) -> bool {
         if inode.flags.contains(InodeFlags::INLINE_DATA) {

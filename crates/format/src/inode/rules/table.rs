@@ -434,7 +434,8 @@ impl Subject<'_> {
         self.inode.flags.contains(flags)
     }
 
-    /// Whether a check asks what it holds, and how much: of a file, and of a reserved number without a use.
+    /// Whether a check asks what it holds, and how much: of a file, and of a reserved number
+    /// without a use.
     fn is_measured(&self) -> bool {
         self.class.is_file() || self.class == NumberClass::Spare
     }

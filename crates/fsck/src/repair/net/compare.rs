@@ -63,8 +63,9 @@ impl Sides<'_> {
         self.same_inode(old, &new)
     }
 
-    /// The first thing that a symbolic link would lose that may be a file: one without a target that can be read has
-    /// nothing to lose, unless its map is that of a file or a directory, which it may become again.
+    /// The first thing that a symbolic link would lose that may be a file: one without a target
+    /// that can be read has nothing to lose, unless its map is that of a file or a directory, which
+    /// it may become again.
     fn doubtful_link(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
         let is_file = self.before.is_file_called_link(old)?;
         let type_is_kept = match new.file_type {
@@ -117,8 +118,8 @@ impl Sides<'_> {
         Ok(first.map(|((index, suffix), _)| Lost::attribute(*index, suffix)))
     }
 
-    /// Whether another type says more of the content: a file whose content is that of a directory, or a directory that
-    /// has none.
+    /// Whether another type says more of the content: a file whose content is that of a directory,
+    /// or a directory that has none.
     fn may_be_retyped(&self, old: &Seen, new: &Seen) -> Result<bool> {
         let to_dir = new.file_type == FileType::Directory;
         let from_dir = old.file_type == FileType::Directory;
@@ -171,7 +172,8 @@ impl Sides<'_> {
         Ok(differs.map(Lost::Content))
     }
 
-    /// The first byte before `end` that a map leads to and that is not as in `bytes`, behind whose end are zeros.
+    /// The first byte before `end` that a map leads to and that is not as in `bytes`, behind whose
+    /// end are zeros.
     fn runs_unlike(&self, view: &View, map: &Map, bytes: &[u8], end: u64) -> Result<Option<u64>> {
         for run in map.runs.iter().filter(|run| !run.unwritten) {
             let mut parts = Vec::new();
@@ -267,7 +269,8 @@ impl Sides<'_> {
         Ok(None)
     }
 
-    /// The first byte before `end` of blocks of a file that is not as in `bytes`, behind whose end are zeros.
+    /// The first byte before `end` of blocks of a file that is not as in `bytes`, behind whose end
+    /// are zeros.
     fn unlike(
         &self,
         view: &View,
@@ -316,14 +319,16 @@ impl Sides<'_> {
     }
 }
 
-/// Whether a target lies in a block that would fit the inode, where each program that makes links has it.
+/// Whether a target lies in a block that would fit the inode, where each program that makes links
+/// has it.
 fn is_short_in_block(volume: &Volume, seen: &Seen, target: &[u8]) -> bool {
     !seen.is_inline
         && special::has_map(volume, &seen.inode, seen.file_type)
         && target.len() < MAP_BYTES
 }
 
-/// Where a logical block is, if it is mapped and written, and how many from there on are so side by side, at most `len`.
+/// Where a logical block is, if it is mapped and written, and how many from there on are so side by
+/// side, at most `len`.
 fn piece(runs: &[Run], lblk: u64, len: u64) -> (Option<u64>, u64) {
     let at = runs.partition_point(|run| u64::from(run.lblk) + u64::from(run.len) <= lblk);
     let Some(run) = runs.get(at) else {

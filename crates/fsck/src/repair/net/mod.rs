@@ -1,10 +1,11 @@
-//! The net under a repair: before a byte is written, what can be reached by name and read before it is compared with
-//! what could be after it.
+//! The net under a repair: before a byte is written, what can be reached by name and read before it
+//! is compared with what could be after it.
 //!
-//! It knows nothing of the stages, and reads both file systems anew: the device with what its journal holds, as a mount
-//! would have it, and the draft. A file is the same as long as its inode is; a name that is another, in `lost+found` or
-//! elsewhere, is one all the same. What may differ: names, times, flags, counts and where things lie; a size that was
-//! too small for what is mapped, so that more can be read; what a damaged map hid; a type that contradicts the content.
+//! It knows nothing of the stages, and reads both file systems anew: the device with what its
+//! journal holds, as a mount would have it, and the draft. A file is the same as long as its inode
+//! is; a name that is another, in `lost+found` or elsewhere, is one all the same. What may differ:
+//! names, times, flags, counts and where things lie; a size that was too small for what is mapped,
+//! so that more can be read; what a damaged map hid; a type that contradicts the content.
 //!
 //! | module | owns |
 //! |---|---|
@@ -14,9 +15,10 @@
 //! | `loss` | what is told |
 //!
 //! # Invariants
-//! - Only files are compared whose inode, map, attributes or content lie in blocks that change; blocks that both sides
-//!   have in common are not read.
-//! - Memory follows the number of inodes that are reachable (a bit for each) and the size of one directory level.
+//! - Only files are compared whose inode, map, attributes or content lie in blocks that change;
+//!   blocks that both sides have in common are not read.
+//! - Memory follows the number of inodes that are reachable (a bit for each) and the size of one
+//!   directory level.
 
 mod compare;
 mod loss;
@@ -235,8 +237,8 @@ fn names_less(sides: &Sides<'_>, reach: &Reach, ino: Ino) -> Result<bool> {
     Ok(!had.is_empty())
 }
 
-/// Leaves out directories of which no block could be read before, and symbolic links whose target could not: but not
-/// those that are files by their map.
+/// Leaves out directories of which no block could be read before, and symbolic links whose target
+/// could not: but not those that are files by their map.
 fn forget_unreadable(before: &View, found: &mut BTreeMap<Ino, Lost>) -> Result<()> {
     let mut readable = Vec::new();
     for (ino, lost) in std::mem::take(found) {

@@ -271,7 +271,8 @@ fn a_plan_that_loses_something_is_not_written_unless_that_is_allowed() {
     }
 }
 
-/// An image with two files inside their inodes, one that says to be larger than what is stored of it, and a file with a map.
+/// An image with two files inside their inodes, one that says to be larger than what is stored of
+/// it, and a file with a map.
 fn image_with_inline_data() -> (Vec<u8>, [Ino; 3]) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("image");
@@ -392,7 +393,8 @@ fn a_block_of_names_that_a_directory_maps_a_million_times_is_read_once() {
     let image = image();
     let sabotage = Sabotage::new(&image);
     let names = sabotage.first_block(image.dir) as u32;
-    // A triply indirect map: 16 blocks that lead to 256 each, and each of these 256 times to the names.
+    // A triply indirect map: 16 blocks that lead to 256 each, and each of these 256 times to the
+    // names.
     let first = 3000u32;
     let pointers = |to: &dyn Fn(u32) -> u32| -> Vec<u8> {
         (0..256).flat_map(|i| to(i).to_le_bytes()).collect()

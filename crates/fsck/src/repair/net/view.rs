@@ -1,5 +1,6 @@
-//! A file system as a reader sees it: inodes, names, content and attributes, by the rules of Linux where it accepts
-//! something, and a little further where a field alone is wrong that says how to read.
+//! A file system as a reader sees it: inodes, names, content and attributes, by the rules of Linux
+//! where it accepts something, and a little further where a field alone is wrong that says how to
+//! read.
 
 use crate::blockset::BlockSet;
 use crate::bytes::le16;
@@ -23,7 +24,8 @@ use extant_format::{Ino, Pblk};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The first number that users' files have in every file system. A superblock may say more, and is not believed.
+/// The first number that users' files have in every file system. A superblock may say more, and is
+/// not believed.
 const FIRST_OF_USERS: u32 = 11;
 /// Bytes of an inode table that are read at once.
 const WINDOW: usize = 16 << 10;
@@ -36,7 +38,8 @@ pub(super) type Attributes = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
 /// A file system that is read.
 pub(super) struct View {
     pub(super) volume: Volume,
-    /// Blocks of the file system's own structures: what a file maps of them is no content, since Linux refuses it.
+    /// Blocks of the file system's own structures: what a file maps of them is no content, since
+    /// Linux refuses it.
     pub(super) own: BlockSet,
 }
 
@@ -214,8 +217,8 @@ impl View {
         bytes
     }
 
-    /// Hands on the names in a directory that Linux would list, `.` and `..` left out. Returns whether any part of it
-    /// could be read.
+    /// Hands on the names in a directory that Linux would list, `.` and `..` left out. Returns
+    /// whether any part of it could be read.
     pub(super) fn names(&self, seen: &Seen, each: &mut dyn FnMut(Ino, &[u8])) -> Result<bool> {
         let volume = &self.volume;
         let layout = volume.dir_layout(seen.inode.flags);
@@ -316,7 +319,8 @@ impl View {
         Ok(is_sound.then_some(bytes))
     }
 
-    /// Whether an inode is a file, or a directory, that its mode calls a symbolic link: Linux reads no target there.
+    /// Whether an inode is a file, or a directory, that its mode calls a symbolic link: Linux reads
+    /// no target there.
     pub(super) fn is_file_called_link(&self, seen: &Seen) -> Result<bool> {
         Ok(seen.file_type == FileType::Symlink
             && !seen.is_inline

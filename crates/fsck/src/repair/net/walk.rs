@@ -32,8 +32,8 @@ impl Reach {
     }
 }
 
-/// Walks from the root on. `each` sees every readable inode once, from several threads; what it returns `true` for is
-/// returned.
+/// Walks from the root on. `each` sees every readable inode once, from several threads; what it
+/// returns `true` for is returned.
 pub(super) fn walk(
     view: &View,
     each: &(dyn Fn(&Seen) -> Result<bool> + Sync),
@@ -95,8 +95,9 @@ fn look(
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// The inodes that some directories name and that were not reached before, each once, ascending, and the first directory
-/// that names it. What is held while they are read follows the number of inodes, however often each is named.
+/// The inodes that some directories name and that were not reached before, each once, ascending,
+/// and the first directory that names it. What is held while they are read follows the number of
+/// inodes, however often each is named.
 fn children(view: &View, dirs: &[(Ino, Ino)], reach: &Reach) -> Result<Vec<(Ino, Ino)>> {
     let mut all = Vec::new();
     let mut named = BlockSet::default();

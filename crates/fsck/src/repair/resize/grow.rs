@@ -1,7 +1,7 @@
 //! Groups behind the last one.
 //!
-//! Descriptors of new groups go into the blocks that were reserved for them, or, where those are too few, into the new
-//! groups themselves (`meta_bg`), so that nothing that is in use moves.
+//! Descriptors of new groups go into the blocks that were reserved for them, or, where those are
+//! too few, into the new groups themselves (`meta_bg`), so that nothing that is in use moves.
 
 use super::super::draft::Draft;
 use super::super::options::Options;
@@ -101,8 +101,8 @@ fn with_room_for_descriptors(now: &Superblock, then: &Superblock) -> Result<Supe
     }
 }
 
-/// The descriptor of a new group, with its bitmaps and table in the first group of its flexible group if all of these
-/// fit there, and otherwise in itself.
+/// The descriptor of a new group, with its bitmaps and table in the first group of its flexible
+/// group if all of these fit there, and otherwise in itself.
 fn new_group(old: &Geometry, geo: &Geometry, group: Group, uninit: bool) -> Result<GroupDesc> {
     let table = u64::from(geo.inode_table_blocks());
     let flex = geo.groups_per_flex().max(1);

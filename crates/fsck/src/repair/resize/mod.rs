@@ -1,7 +1,7 @@
 //! Making a file system that is closed and sound larger or smaller.
 //!
-//! As a repair, it is worked out in memory first and checked: see [`Plan`]. Source: "Layout" and "Meta Block Groups" in
-//! the kernel's ext4 documentation.
+//! As a repair, it is worked out in memory first and checked: see [`Plan`]. Source: "Layout" and
+//! "Meta Block Groups" in the kernel's ext4 documentation.
 
 mod blocks;
 mod grow;
@@ -40,12 +40,12 @@ pub enum Size {
 /// Times that a size near the least is tried, a little larger each time.
 const TRIES: u32 = 24;
 
-/// Finds out how to give the file system at byte 0 of `device` another size. What is behind a file system that grows is
-/// zeroed where tables will lie; otherwise nothing is written.
+/// Finds out how to give the file system at byte 0 of `device` another size. What is behind a file
+/// system that grows is zeroed where tables will lie; otherwise nothing is written.
 ///
 /// # Errors
-/// As for [`super::plan`]; a file system that was not closed or is not sound; a device that is too short; a size that
-/// the format, or what is in the file system, does not allow.
+/// As for [`super::plan`]; a file system that was not closed or is not sound; a device that is too
+/// short; a size that the format, or what is in the file system, does not allow.
 pub fn plan(
     device: SharedDevice,
     size: Size,
@@ -131,7 +131,8 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
         raw.free_inodes_count.set(inodes.saturating_sub(used));
         // Linux adds it up when it mounts.
         raw.overhead_clusters.set(0);
-        // Blocks of descriptors from this one on lie with their groups: there is none behind the last.
+        // Blocks of descriptors from this one on lie with their groups: there is none behind the
+        // last.
         let first = u64::from(raw.first_meta_bg.get()).min(desc_blocks);
         raw.first_meta_bg.set(first as u32);
         if raw.feature_compat.get() & Compat::SPARSE_SUPER2.bits() != 0 {
@@ -142,8 +143,8 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
     Ok(changed)
 }
 
-/// With `sparse_super2` the two groups with copies are the second and the last, of which that moves. A copy comes only
-/// into a group that is new: where none was, files may lie.
+/// With `sparse_super2` the two groups with copies are the second and the last, of which that
+/// moves. A copy comes only into a group that is new: where none was, files may lie.
 fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
     let [first, second] = &mut raw.backup_bgs;
     if groups <= before {
@@ -165,8 +166,8 @@ fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
     }
 }
 
-/// The number of blocks nearest to `blocks` that a file system can have: of whole clusters, and with a last group
-/// that has room for more than its own structures.
+/// The number of blocks nearest to `blocks` that a file system can have: of whole clusters, and
+/// with a last group that has room for more than its own structures.
 fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
     let per_cluster = 1 << Geometry::new(sb).cluster_bits();
     let blocks = blocks - blocks % per_cluster;
@@ -196,7 +197,8 @@ fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
     Ok(blocks - rest)
 }
 
-/// Refuses a layout in which structures lie where something else is: before copies are written there.
+/// Refuses a layout in which structures lie where something else is: before copies are written
+/// there.
 fn nothing_overlaps(survey: &Survey) -> Result<()> {
     let codes = [Code::MetadataOverlap, Code::BlockShared];
     if !codes.iter().any(|code| survey.report.has(*code)) {
@@ -212,7 +214,8 @@ fn nothing_overlaps(survey: &Survey) -> Result<()> {
     ))
 }
 
-/// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left of them.
+/// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left
+/// of them.
 fn forget_reserved(draft: &Draft, volume: &Volume) -> Result<()> {
     let Some((mut slot, mut inode)) = volume.inode(Ino::RESIZE)? else {
         return Ok(());

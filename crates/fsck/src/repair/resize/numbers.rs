@@ -107,8 +107,8 @@ pub(super) fn no_room() -> crate::Error {
     refused("what is in the file system does not fit into so many blocks")
 }
 
-/// Has those parts of inode tables looked at that were not in use. Free numbers were taken in order, so nothing lies
-/// between them and what was.
+/// Has those parts of inode tables looked at that were not in use. Free numbers were taken in
+/// order, so nothing lies between them and what was.
 fn open_tables(work: &mut Work<'_>, numbers: &Numbers) -> Result<()> {
     let volume = work.volume();
     let mut used: BTreeMap<u32, u32> = BTreeMap::new();
@@ -136,7 +136,8 @@ fn open_tables(work: &mut Work<'_>, numbers: &Numbers) -> Result<()> {
     Ok(())
 }
 
-/// Has the entries of a directory name the new numbers. Its blocks have checksums that start from its own.
+/// Has the entries of a directory name the new numbers. Its blocks have checksums that start from
+/// its own.
 fn directory(work: &mut Work<'_>, dir: Ino, moved: bool, now: &dyn Fn(Ino) -> Ino) -> Result<()> {
     let volume = work.volume();
     let Some((_, inode)) = volume.inode(dir)? else {

@@ -1,7 +1,7 @@
 //! Groups that go.
 //!
-//! First inodes of groups that go get other numbers, then blocks behind the new end get other places, and only then
-//! is the end moved.
+//! First inodes of groups that go get other numbers, then blocks behind the new end get other
+//! places, and only then is the end moved.
 
 use super::super::draft::Draft;
 use super::super::options::Options;
@@ -61,7 +61,8 @@ pub(super) fn shrink(
     draft.put_superblock(&sb)?;
     let text = format!("{blocks} blocks, were {before}");
     draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
-    // What copies say must not be taken for better: neither they nor bitmaps may be wrong when that is asked.
+    // What copies say must not be taken for better: neither they nor bitmaps may be wrong when that
+    // is asked.
     let survey = look(draft, progress)?;
     nothing_overlaps(&survey)?;
     superblock::refresh_backups(&survey, draft, options)?;
@@ -71,7 +72,8 @@ pub(super) fn shrink(
     look(draft, progress)
 }
 
-/// `then`, with what is left of the descriptors' blocks reserved, so that what lies behind them stays there.
+/// `then`, with what is left of the descriptors' blocks reserved, so that what lies behind them
+/// stays there.
 fn with_fewer_descriptors(now: &Superblock, then: &Superblock) -> Result<Superblock> {
     let (old, new) = (Geometry::new(now), Geometry::new(then));
     let fewer = old.desc_blocks().saturating_sub(new.desc_blocks());

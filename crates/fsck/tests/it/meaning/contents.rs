@@ -17,7 +17,8 @@ const PIECE: u64 = 1024;
 const PIECES: u64 = 16_384;
 /// Memory for an engine, in bytes.
 const CACHE: usize = 8 << 20;
-/// The flags of inodes whose content or names Linux does not hand out as they lie: encrypted and sealed ones.
+/// The flags of inodes whose content or names Linux does not hand out as they lie: encrypted and
+/// sealed ones.
 const CLOSED: u32 = ENCRYPTED | 0x10_0000;
 /// The flag of encrypted inodes.
 const ENCRYPTED: u32 = 0x800;
@@ -64,16 +65,19 @@ impl Kind {
         }
     }
 
-    /// Whether this is there in `new`: a file may have become longer behind what it holds, and shorter by zeros; and
-    /// where a target ends, the size of the link says or the zero byte behind it.
+    /// Whether this is there in `new`: a file may have become longer behind what it holds, and
+    /// shorter by zeros; and where a target ends, the size of the link says or the zero byte behind
+    /// it.
     pub(super) fn is_kept_in(&self, new: &Self) -> bool {
         match (self, new) {
             (Self::File(len, old), Self::File(longer, new)) => old.iter().all(|(at, sum)| {
-                // Of a file that has become longer, other bytes lie behind those of the piece that was its last one.
+                // Of a file that has become longer, other bytes lie behind those of the piece that
+                // was its last one.
                 let goes_on = longer > len && (at + 1) * PIECE > *len;
                 new.get(at).is_some_and(|new_sum| new_sum == sum || goes_on)
             }),
-            // What is encrypted is read as it lies once the flag is gone, and not any more once it is back.
+            // What is encrypted is read as it lies once the flag is gone, and not any more once it
+            // is back.
             (Self::Encrypted, _) | (Self::File(..), Self::Encrypted) => true,
             (Self::Link(old), Self::Link(new)) => old.starts_with(new) || new.starts_with(old),
             (old, new) => old == new,

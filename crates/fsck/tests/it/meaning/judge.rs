@@ -1,4 +1,5 @@
-//! One mutant, judged: what is said of it, what a repair makes of it, and what becomes of it when it is written to.
+//! One mutant, judged: what is said of it, what a repair makes of it, and what becomes of it when
+//! it is written to.
 
 use super::contents::{Contents, Found, Kind, by_engine, by_linux};
 use crate::support::problems;
@@ -300,7 +301,8 @@ impl Judge<'_> {
         path
     }
 
-    /// What e2fsck says of an image it does not find clean, once it has recovered it if that is due.
+    /// What e2fsck says of an image it does not find clean, once it has recovered it if that is
+    /// due.
     fn e2fsck_finds(&self, path: &Path, image: &[u8]) -> Option<String> {
         let waits = waits(image);
         let theirs = oracle::e2fsck_within(path, &["-fn"], PATIENCE);
@@ -321,7 +323,8 @@ impl Judge<'_> {
         }
     }
 
-    /// What Linux shows of an image, which it recovers if that is due; or why it does not, or does not read all of it.
+    /// What Linux shows of an image, which it recovers if that is due; or why it does not, or does
+    /// not read all of it.
     pub(super) fn linux_reads(&self, path: &Path) -> Result<Contents, String> {
         let beside = self.dir.join("mutant.journal");
         let journal = beside
@@ -410,8 +413,8 @@ fn is_sealed(device: SharedDevice) -> bool {
     root.is_ok_and(|root| root.flags() & IMMUTABLE_OR_APPEND != 0)
 }
 
-/// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it holds is no content
-/// of a file, and another one once a repair has changed it.
+/// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it
+/// holds is no content of a file, and another one once a repair has changed it.
 fn over_metadata(report: &Checked) -> HashSet<u64> {
     let Ok(report) = report else {
         return HashSet::new();

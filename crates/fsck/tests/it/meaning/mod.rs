@@ -1,10 +1,13 @@
-//! Mutants by meaning: each is an image with one thing changed, and all that we make of it is compared with what others do.
+//! Mutants by meaning: each is an image with one thing changed, and all that we make of it is
+//! compared with what others do.
 //!
-//! For each: the engine reads it, the check judges it, the repair fixes it, the undo file takes that back, and what is
-//! clean is written to. What could be read must be readable after a repair; what we call clean or repaired must be so
-//! for e2fsck; what we call clean Linux must mount, and read as the engine does.
+//! For each: the engine reads it, the check judges it, the repair fixes it, the undo file takes
+//! that back, and what is clean is written to. What could be read must be readable after a repair;
+//! what we call clean or repaired must be so for e2fsck; what we call clean Linux must mount, and
+//! read as the engine does.
 //!
-//! An ordinary run takes some of each kind of image, with the seed of the run. The environment sets more:
+//! An ordinary run takes some of each kind of image, with the seed of the run. The environment sets
+//! more:
 //!
 //! | variable | what it says |
 //! |---|---|
@@ -105,7 +108,8 @@ impl Allowed {
     }
 }
 
-/// Where images are made: in memory if that can be, or where the environment says, and then they are kept.
+/// Where images are made: in memory if that can be, or where the environment says, and then they
+/// are kept.
 struct Place {
     path: PathBuf,
     _dir: Option<TempDir>,

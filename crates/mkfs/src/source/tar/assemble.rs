@@ -267,8 +267,8 @@ impl<'a> Assembly<'a> {
         Ok(node)
     }
 
-    /// The directory at a path, through symbolic links, which lead nowhere outside the tree. What is missing is made with this
-    /// time; without one, there is none then.
+    /// The directory at a path, through symbolic links, which lead nowhere outside the tree. What
+    /// is missing is made with this time; without one, there is none then.
     fn directory_at(&mut self, path: &[u8], make: Option<Timestamp>) -> Checked<Option<NodeId>> {
         let mut above = vec![NodeId::ROOT];
         let mut links = 0;
@@ -342,7 +342,8 @@ fn not_a_directory(part: &[u8]) -> Problem {
     format!("lies beneath {part:?}, which is not a directory").into()
 }
 
-/// A layer of a container image says by names that begin with `.wh.` what it takes away from the layers below.
+/// A layer of a container image says by names that begin with `.wh.` what it takes away from the
+/// layers below.
 fn refuse_whiteout(path: &[u8]) -> Checked<()> {
     if parts(path).all(|part| !part.starts_with(b".wh.")) {
         return Ok(());
@@ -398,9 +399,9 @@ fn meta_of(member: &Member) -> Checked<Meta> {
     Ok(meta)
 }
 
-/// Has mode and access control lists agree as Linux does when a list is set: the access list gives the mode its nine bits, its mask
-/// those of the group; one that says no more than those is not kept. Symbolic links have no lists, and only directories have one
-/// for what is made in them.
+/// Has mode and access control lists agree as Linux does when a list is set: the access list gives
+/// the mode its nine bits, its mask those of the group; one that says no more than those is not
+/// kept. Symbolic links have no lists, and only directories have one for what is made in them.
 fn reconcile_lists(meta: &mut Meta, kind: Kind) {
     let is_directory = matches!(kind, Kind::Directory | Kind::DumpDirectory);
     let is_symlink = kind == Kind::Symlink;

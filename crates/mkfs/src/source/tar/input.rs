@@ -266,8 +266,9 @@ impl Input {
         Ok(())
     }
 
-    /// Reads what follows the archive, and gives the first block of it that is not zero, with its place. A stream is read to its end in
-    /// any case: a writer on the other end of a pipe is not killed, and checksums at the end of compressed data are checked.
+    /// Reads what follows the archive, and gives the first block of it that is not zero, with its
+    /// place. A stream is read to its end in any case: a writer on the other end of a pipe is not
+    /// killed, and checksums at the end of compressed data are checked.
     pub(super) fn rest(&mut self) -> SourceResult<Option<(u64, [u8; BLOCK])>> {
         let mut found = None;
         let mut buf = vec![0; CHUNK];
@@ -392,7 +393,8 @@ impl Read for Broken {
     }
 }
 
-/// Refuses what is known to be no archive. What is not known is left to the reader of headers, which says where they break.
+/// Refuses what is known to be no archive. What is not known is left to the reader of headers,
+/// which says where they break.
 fn refuse_known(head: &[u8], tail: &[u8], size: u64, name: &Path) -> SourceResult<()> {
     const OTHERWISE: &str = "give a directory, or a tar archive (plain, gzip or zstd)";
     let content = Content::of(head, tail, size);
@@ -502,7 +504,8 @@ impl Read for ReadAhead {
     }
 }
 
-/// Decompresses all members of a gzip file, one after the other. Zeros may follow the last, and nothing else.
+/// Decompresses all members of a gzip file, one after the other. Zeros may follow the last, and
+/// nothing else.
 struct Gunzip<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for Gunzip<R> {

@@ -18,10 +18,10 @@
 //! it goes to an unnamed file in [`TarOptions::spool_dir`].
 //!
 //! What extraction would do, the tree shows: a later member replaces an earlier one of the same
-//! name, a directory's attributes come from its last member, missing directories are made.
-//! A member beneath a symbolic link goes where the link leads, which is never outside the tree: `/` and `..` end at its root, as
-//! container tools have it. Refused are names with `..` in them, whiteouts (a layer of a container image is no tree), and anything
-//! behind the archive's end.
+//! name, a directory's attributes come from its last member, missing directories are made. A member
+//! beneath a symbolic link goes where the link leads, which is never outside the tree: `/` and `..`
+//! end at its root, as container tools have it. Refused are names with `..` in them, whiteouts (a
+//! layer of a container image is no tree), and anything behind the archive's end.
 
 use std::fs::File;
 use std::io::Read;
@@ -153,7 +153,8 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
     Ok(tree)
 }
 
-/// What follows the end must be zeros: a second archive would be lost, and other data means that something went wrong.
+/// What follows the end must be zeros: a second archive would be lost, and other data means that
+/// something went wrong.
 fn check_end(input: &mut Input) -> SourceResult<()> {
     let Some((offset, block)) = input.rest()? else {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Random archives beside GNU tar and bsdtar, which extract them: the same tree, or a refusal.
 //!
-//! `EXTANT_ARCHIVES` says how many; `EXTANT_SEED` repeats a run. What two programs do differently is no matter of right and wrong: a
-//! tree must be that of one of them.
+//! `EXTANT_ARCHIVES` says how many; `EXTANT_SEED` repeats a run. What two programs do differently
+//! is no matter of right and wrong: a tree must be that of one of them.
 
 use super::archive::Tar;
 use super::*;
@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// Archives in a usual run: about ten seconds.
 const ARCHIVES: u64 = 150;
 
-/// What is compared of a file: kind, permissions, owner, size or target, content, and which names are the same file.
+/// What is compared of a file: kind, permissions, owner, size or target, content, and which names
+/// are the same file.
 type Listing = BTreeMap<String, String>;
 
 /// Names that meet each other often.
@@ -214,7 +215,8 @@ fn random_archives_give_the_tree_that_gnu_tar_or_bsdtar_extracts_or_are_refused(
             Ok(tree) => {
                 let ours = ours(&tree);
                 if gnu.is_none() && bsd.is_none() {
-                    // Neither could, and ours makes what container tools make: directories behind links that lead nowhere yet.
+                    // Neither could, and ours makes what container tools make: directories behind
+                    // links that lead nowhere yet.
                     alone += 1;
                 } else if gnu.as_ref() == Some(&ours) || bsd.as_ref() == Some(&ours) {
                     same += 1;

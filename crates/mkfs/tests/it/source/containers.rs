@@ -58,7 +58,8 @@ fn members_beneath_symbolic_links_go_where_these_lead_and_never_outside() {
         );
         assert_eq!(kind(&tree, "lib"), Some(FileType::Symlink), "{target}");
     }
-    // The way of pnpm: a link to a directory whose name is a link's target again, relative to where the link is.
+    // The way of pnpm: a link to a directory whose name is a link's target again, relative to where
+    // the link is.
     let tar = Tar::new()
         .file("app/.pnpm/x@1/node_modules/x/src/i.js", b"js")
         .member(

@@ -1,5 +1,5 @@
-//! Changes of several places that belong together: circles, exchanges, copies, shared blocks; and structures without
-//! any sense in them.
+//! Changes of several places that belong together: circles, exchanges, copies, shared blocks; and
+//! structures without any sense in them.
 
 use super::super::anatomy::{Kind, Tenant};
 use super::super::bytes::{le16, le32};

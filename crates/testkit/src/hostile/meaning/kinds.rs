@@ -32,7 +32,8 @@ struct Recipe {
 enum Step {
     HugeAttribute,
     Fold,
-    /// Gives it a block for multiple-mount protection: tools that write to it afterwards wait for seconds.
+    /// Gives it a block for multiple-mount protection: tools that write to it afterwards wait for
+    /// seconds.
     Mmp,
     /// A directory, a file and a link that look encrypted.
     Encrypt,
@@ -361,7 +362,8 @@ impl Kind {
         (dir.join(format!("{}.img", self.0.name)), journal)
     }
 
-    /// The image and, where it has one, the device of its journal: those in `dir`, made if they are missing.
+    /// The image and, where it has one, the device of its journal: those in `dir`, made if they are
+    /// missing.
     pub(super) fn load(self, dir: &Path) -> (Vec<u8>, Option<Vec<u8>>) {
         let (image, journal) = self.paths(dir);
         if !image.exists() {
@@ -501,7 +503,8 @@ fn ino(image: &Path, path: &str) -> u32 {
         .unwrap_or_else(|e| panic!("{path}: {word}: {e}"))
 }
 
-/// Makes a directory, a file and a link in it that look encrypted: of another key each, as policies go, but of one policy.
+/// Makes a directory, a file and a link in it that look encrypted: of another key each, as policies
+/// go, but of one policy.
 fn encrypt(dir: &Path, image: &Path) {
     // Version 2: modes of contents and names, padding of 16, reserved bytes, key, nonce.
     let mut context = vec![2, 1, 4, 2, 0, 0, 0, 0];

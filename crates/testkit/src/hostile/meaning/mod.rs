@@ -1,4 +1,5 @@
-//! Mutants by meaning: images in which one thing is changed to a value that says something, and nothing else.
+//! Mutants by meaning: images in which one thing is changed to a value that says something, and
+//! nothing else.
 //!
 //! | module | owns |
 //! |---|---|
@@ -8,8 +9,9 @@
 //! | `values` | what is written over a field: boundaries, flags one at a time, addresses and numbers of others |
 //! | `graph` | changes of several places that belong together: circles, exchanges, copies, shared blocks |
 //!
-//! The changes of an image are a numbered list, which depends on the image alone. All checksums that a change
-//! concerns are put right, also those that begin with what it changes; changes that leave one wrong say so.
+//! The changes of an image are a numbered list, which depends on the image alone. All checksums
+//! that a change concerns are put right, also those that begin with what it changes; changes that
+//! leave one wrong say so.
 
 mod graph;
 mod kinds;
@@ -88,7 +90,8 @@ enum Change {
 }
 
 impl Subject {
-    /// Makes the image of this kind in `dir`, or takes the one that is there, and lists its changes.
+    /// Makes the image of this kind in `dir`, or takes the one that is there, and lists its
+    /// changes.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! What is written over a field: boundaries, flags one at a time, addresses and numbers of other structures.
+//! What is written over a field: boundaries, flags one at a time, addresses and numbers of other
+//! structures.
 
 use super::super::anatomy::{Kind, Layout, Site};
 use super::super::fields::{Field, Role};

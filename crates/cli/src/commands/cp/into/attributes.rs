@@ -46,8 +46,8 @@ impl Lacking {
 }
 
 impl Maker<'_> {
-    /// Gives a file or directory its owner, attributes, permissions and times, in the order in which none undoes
-    /// another.
+    /// Gives a file or directory its owner, attributes, permissions and times, in the order in
+    /// which none undoes another.
     pub(super) fn attributes(&self, node: &Node, at: &Path) -> Lacking {
         let mut lacking = Lacking::default();
         let mut permissions = node.permissions;
@@ -85,8 +85,8 @@ impl Maker<'_> {
         lacking
     }
 
-    /// Gives a file its extended attributes, and takes those away that it has besides. If it could not be given its
-    /// access control list, the permissions that this has for the group.
+    /// Gives a file its extended attributes, and takes those away that it has besides. If it could
+    /// not be given its access control list, the permissions that this has for the group.
     fn xattrs(&self, node: &Node, at: &Path, lacking: &mut Lacking) -> Option<u16> {
         let wanted = match &node.from {
             Origin::Host {
@@ -145,8 +145,9 @@ impl Maker<'_> {
     }
 }
 
-/// When a file was read and changed last. Where what is written shall depend on nothing but the source: no later than now,
-/// and when it was read, which no two copies of a tree share, is when it was changed.
+/// When a file was read and changed last. Where what is written shall depend on nothing but the
+/// source: no later than now, and when it was read, which no two copies of a tree share, is when it
+/// was changed.
 fn times(node: &Node) -> (Timestamp, Timestamp) {
     if is_reproducible() {
         let modified = node.modified.min(now());
@@ -164,8 +165,8 @@ fn attribute_name(name: &OsStr) -> String {
     }
 }
 
-/// What an access control list has for the file's group, as bits of a mode: version, then entries of tag, permissions
-/// and number. Of one that cannot be read, nothing.
+/// What an access control list has for the file's group, as bits of a mode: version, then entries
+/// of tag, permissions and number. Of one that cannot be read, nothing.
 fn group_in_list(value: &[u8]) -> u16 {
     const GROUP_TAG: u16 = 4;
     let entries = value.get(4..).unwrap_or_default().chunks_exact(8);
@@ -177,8 +178,8 @@ fn group_in_list(value: &[u8]) -> u16 {
     groups.next().map_or(0, |entry| (word(entry, 2) & 7) << 3)
 }
 
-/// Names and values of the extended attributes of a file of the host, which is not followed. Where there can be none
-/// there are none.
+/// Names and values of the extended attributes of a file of the host, which is not followed. Where
+/// there can be none there are none.
 fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
     use rustix::io::Errno;
     // The most that Linux returns of either.

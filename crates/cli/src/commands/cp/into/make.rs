@@ -261,8 +261,9 @@ impl<'a> Maker<'a> {
         self.complete(node, &at, Ok(()))
     }
 
-    /// Makes something that must be new with `make`, and says where: in its place, or beside what stands there, which
-    /// stays until the new one is [complete](Self::complete). A directory and the source itself are not replaced.
+    /// Makes something that must be new with `make`, and says where: in its place, or beside what
+    /// stands there, which stays until the new one is [complete](Self::complete). A directory and
+    /// the source itself are not replaced.
     fn new_place<T>(
         &self,
         node: &Node,
@@ -282,8 +283,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Gives what was made and filled at `at` what else it had, and puts it in its place, in one step; or takes it away
-    /// if filling it failed: half a file is worse than none.
+    /// Gives what was made and filled at `at` what else it had, and puts it in its place, in one
+    /// step; or takes it away if filling it failed: half a file is worse than none.
     fn complete(&self, node: &Node, at: &Path, filled: Result<(), Why>) -> Result<(), Why> {
         let done = filled.and_then(|()| {
             let lacking = self.attributes(node, at);
@@ -311,7 +312,8 @@ fn no_room(fs: &Filesystem, e: Error, making: bool) -> Why {
 /// Names tried beside a file that is to be replaced.
 const NAMES_MAX: u32 = 1000;
 
-/// Makes something under a name of its own in the directory of `path`, where something else stands that is no directory.
+/// Makes something under a name of its own in the directory of `path`, where something else stands
+/// that is no directory.
 fn beside<T>(
     path: &Path,
     there: &Metadata,

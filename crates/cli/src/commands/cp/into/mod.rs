@@ -7,14 +7,16 @@
 //! | `make` | making one file and filling it, beside an older one if there is one |
 //! | `attributes` | giving it what it had besides content |
 //!
-//! Directories are made first, by one thread; then files, by all threads; then further names of files
-//! that have several; and last the directories get their attributes, children before parents, because
-//! making something in them changes their times.
+//! Directories are made first, by one thread; then files, by all threads; then further names of
+//! files that have several; and last the directories get their attributes, children before parents,
+//! because making something in them changes their times.
 //!
 //! # Invariants
 //!
-//! - A new file is made under its final name and filled there. One that cannot be completed is removed again.
-//! - With -a or -p, what takes the place of an older file is made beside it and renamed once it is complete.
+//! - A new file is made under its final name and filled there. One that cannot be completed is
+//!   removed again.
+//! - With -a or -p, what takes the place of an older file is made beside it and renamed once it is
+//!   complete.
 //! - A file whose content is there stays, whatever else it could not be given.
 //! - What could not be done is said and counted; nothing is left out in silence.
 
@@ -155,7 +157,8 @@ fn start(
             let path = if is_recursive {
                 from.path.clone()
             } else {
-                // One file asked for is what a symbolic link leads to; its name is that of the link.
+                // One file asked for is what a symbolic link leads to; its name is that of the
+                // link.
                 follow(&fs, &from.path).map_err(|e| from.failure(&e))?
             };
             Ok(Start::Image {
@@ -390,8 +393,8 @@ impl Copy<'_> {
     }
 }
 
-/// Whether the directory that something goes into is there: the number of one of the plan, or one that was
-/// there before.
+/// Whether the directory that something goes into is there: the number of one of the plan, or one
+/// that was there before.
 fn is_above_made(made: &[Made], parent: Option<usize>) -> bool {
     parent.is_none_or(|parent| made.get(parent).is_some_and(|made| *made != Made::Not))
 }
