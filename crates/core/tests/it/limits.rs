@@ -96,8 +96,7 @@ fn random_step(rng: &mut Rng, n: u64) -> Step {
     }
 }
 
-/// Does it as a user, here. What it says: the size a file has afterwards, or the number of the
-/// error.
+/// Does it as a user, here. Returns the size of the file afterwards, or the number of the error.
 fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
     let caller = Caller::new(USER, USER).groups(vec![USER + 1]);
     let by = fs.acting_for(&caller);

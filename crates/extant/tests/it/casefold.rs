@@ -127,11 +127,14 @@ fn many_names_in_any_spelling_are_made_moved_and_removed() {
         match rng.below(10) {
             0..7 if makes => {
                 let made = fs.create_dir(&path).map_err(|e| e.kind());
-                if there.contains_key(&number) {
-                    assert_eq!(made, Err(ErrorKind::AlreadyExists), "{path}")
-                } else {
-                    made.unwrap();
-                    there.insert(number, path[3..].to_owned());
+                match there.entry(number) {
+                    Entry::Occupied(_) => {
+                        assert_eq!(made, Err(ErrorKind::AlreadyExists), "{path}");
+                    }
+                    Entry::Vacant(free) => {
+                        made.unwrap();
+                        free.insert(path[3..].to_owned());
+                    }
                 }
             }
             0..7 => {
