@@ -6,26 +6,26 @@ use super::source::Source;
 /// Columns of a line of comment.
 const WIDEST: usize = 100;
 
-/// The text of a documentation comment, if the line is one.
-fn documented(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let text = line
-        .strip_prefix("///")
-        .or_else(|| line.strip_prefix("//!"))?;
-    Some(text.trim_start())
+/// The mark and the text of a documentation comment, if the line is one.
+fn documented(line: &str) -> Option<(&str, &str)> {
+    let (mark, text) = line.trim_start().split_at_checked(3)?;
+    matches!(mark, "///" | "//!").then_some((mark, text.trim_start()))
 }
 
 /// A summary stands alone: documentation shows it without its neighbours.
 pub(super) fn summaries(source: &Source<'_>, note: Note<'_>) {
     let mut before = None;
     for (n, line) in source.text.lines().enumerate() {
-        let text = documented(line);
-        let is_summary = before.is_none();
-        if is_summary && text.is_some_and(|text| text.starts_with("The same")) {
+        let found = documented(line);
+        let mark = found.map(|(mark, _)| mark);
+        if let Some((mark, text)) = found
+            && before != Some(mark)
+            && text.starts_with("The same")
+        {
             let what = "a summary stands alone: say what it is or does, not \"the same\"";
             note(n + 1, what.to_owned());
         }
-        before = text;
+        before = mark;
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::support::Blank;
 use extant::{FileFlags, Filesystem};
 use extant_testkit::rng::{Rng, seed_from_env};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
