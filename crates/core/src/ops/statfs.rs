@@ -5,7 +5,7 @@ use crate::fs::{Fs, StatFs};
 use extant_format::features::Compat;
 
 /// Longest name of a directory entry, in bytes.
-const NAME_LEN: u32 = 255;
+const NAME_LEN: u32 = extant_format::NAME_MAX as u32;
 
 impl Fs {
     /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
