@@ -55,7 +55,7 @@ pub(crate) fn crash(args: &[String]) -> ExitCode {
             return usage(CRASH_HELP);
         };
         match arg.as_str() {
-            "--minutes" => filter = "crash::endless::",
+            "--minutes" => filter = "crash::soak::",
             "--part" => {
                 command.env("EXTANT_FULL", "1");
                 filter = "crash::runs::pairs";

@@ -7,22 +7,24 @@
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
 //! | [`clock`] | the time of day |
-//! | `mount` | the way from a device to a file system, and back |
-//! | `fs` | the file system as a whole: options, the gate of changes, handles, statfs |
+//! | `mutants` | mistakes that a test must find |
+//! | `meta` | the metadata block cache, numbers of transactions, seals |
 //! | `volume` | what is true of an open image |
-//! | `meta` | the metadata block cache |
+//! | `journal` | handles, transactions, commit and checkpoint, log items |
+//! | `alloc` | blocks and inodes: the two bitmaps, take, commit, give back |
+//! | `fs` | the file system as a whole: options, the gate of changes, handles |
 //! | `inode` | inodes: loading, the live table, bulkstat |
 //! | `map` | mapping logical to physical blocks: extent trees and indirect maps |
-//! | `data` | file data |
-//! | `alloc` | blocks and inodes: the two bitmaps, take, commit, give back |
-//! | `journal` | handles, transactions, commit and checkpoint |
+//! | `quota` | what users, groups and projects use and may use |
+//! | `xattr` | extended attributes and access control lists |
 //! | `dir` | directories: lookup and listing |
 //! | `names` | the name cache, and the locks of names |
-//! | `xattr` | extended attributes and access control lists |
-//! | `quota` | what users, groups and projects use and may use |
-//! | `mutants` | mistakes that a test must find |
+//! | `data` | file data |
 //! | `lifecycle` | the life of inodes: creation, deletion, orphans after a crash |
 //! | [`ops`] | the door: one POSIX operation per file |
+//! | `mount` | the way from a device to a file system, and back |
+//!
+//! From `meta` to `mount` that is their order: a room names and calls what is below it.
 #![forbid(unsafe_code)]
 
 pub mod alloc;

@@ -295,7 +295,7 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
             });
             let images: [Option<&Inode>; TOGETHER] = array::from_fn(|n| {
                 let live = found[n]?;
-                live.settle();
+                live.flush_dir_time();
                 Some(live.image(&guard))
             });
             for (leaf, span) in spans.iter().enumerate() {

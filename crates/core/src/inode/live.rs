@@ -186,7 +186,7 @@ impl LiveInode {
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> Arc<Inode> {
-        self.settle();
+        self.flush_dir_time();
         self.image.load(&pin())
     }
 
@@ -208,14 +208,14 @@ impl LiveInode {
     /// Brings the time of the last change of a directory's names into its record, if it is not
     /// there yet.
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn flush_dir_time(&self) {
         if self.dir_state_if_any().is_some_and(DirState::has_change) {
-            self.settle_now();
+            self.flush_dir_time_now();
         }
     }
 
     #[cold]
-    fn settle_now(&self) {
+    fn flush_dir_time_now(&self) {
         let _changing = self.meta.lock();
         let mut image = self.copy();
         if self.take_change(&mut image) {
@@ -230,7 +230,7 @@ impl LiveInode {
         guard: &EpochGuard,
         look: impl FnOnce(&Inode) -> R,
     ) -> Option<R> {
-        self.settle();
+        self.flush_dir_time();
         let image = self.image.get(guard);
         if image.disk.links == 0 {
             return None;
@@ -306,7 +306,7 @@ impl LiveInode {
     pub(crate) fn capture(&self, guard: &EpochGuard) -> Arc<Inode> {
         if self.dir_state_if_any().is_some() {
             // Also waits for whoever has taken the time out and is about to publish it.
-            self.settle_now();
+            self.flush_dir_time_now();
         }
         let image = self.image.load(guard);
         match self.membership() {

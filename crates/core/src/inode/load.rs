@@ -191,7 +191,7 @@ impl Fs {
         {
             let guard = pin();
             if let Some(live) = self.inode_table().peek(ino, &guard) {
-                live.settle();
+                live.flush_dir_time();
                 let inode = live.image(&guard);
                 if inode.disk.links > 0 {
                     return Ok(match live.ahead(inode) {

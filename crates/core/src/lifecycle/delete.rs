@@ -115,11 +115,11 @@ impl Fs {
             return Ok(false);
         }
         live.update(handle, |inode| {
-            inode.bury(self, time);
+            inode.mark_deleted(self, time);
             inode.disk.ctime = time;
         })?;
         if let Err(e) = handle.alloc().free_inode(handle, live.ino(), false) {
-            live.update(handle, Inode::unbury)?;
+            live.update(handle, Inode::unmark_deleted)?;
             self.orphan_add(handle, live)?;
             return Err(e);
         }
@@ -216,12 +216,12 @@ impl Fs {
         let was = live.membership();
         self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
-        live.update(handle, |inode| inode.bury(self, crate::data::now()))?;
+        live.update(handle, |inode| inode.mark_deleted(self, crate::data::now()))?;
         let freed = handle
             .alloc()
             .free_inode(handle, live.ino(), image.is_dir());
         if let Err(e) = freed {
-            live.update(handle, Inode::unbury)?;
+            live.update(handle, Inode::unmark_deleted)?;
             if was != Membership::None {
                 self.orphan_add(handle, live)?;
             }
@@ -243,14 +243,14 @@ impl Fs {
 
 impl Inode {
     /// Makes this the record of a free inode, as Linux leaves it: the type stays.
-    fn bury(&mut self, fs: &Fs, time: Timestamp) {
+    fn mark_deleted(&mut self, fs: &Fs, time: Timestamp) {
         self.freed = true;
         self.disk.links = 0;
         self.disk.size = 0;
         self.disk.dtime = deletion_time(time, fs.geometry().inodes_count());
     }
 
-    fn unbury(&mut self) {
+    fn unmark_deleted(&mut self) {
         self.freed = false;
         self.disk.dtime = 0;
     }

@@ -389,7 +389,7 @@ impl Ledger {
 
     /// Notes that promises have been given up of all that was mapped: nodes are mapped beside what
     /// was promised.
-    pub(crate) fn settled(&self, ino: Ino) {
+    pub(crate) fn cap_spent(&self, ino: Ino) {
         let mut state = self.state.lock();
         if let Some(reserved) = state.reserved.get_mut(&ino) {
             reserved.spent = reserved.spent.min(reserved.granted);
@@ -654,11 +654,11 @@ mod tests {
         assert_eq!(used(), 11);
         ledger.promise(ino, owners, 1 << 10, Reason::Asked).unwrap();
         ledger.promised(ino, None, 2 << 10);
-        ledger.settled(ino);
+        ledger.cap_spent(ino);
         assert_eq!(used(), 12);
         ledger.change(ino, share(10), share(12));
         ledger.promised(ino, None, 0);
-        ledger.settled(ino);
+        ledger.cap_spent(ino);
         assert_eq!(used(), 12);
         ledger
             .promise(ino, owners, 1 << 10, Reason::Asked)

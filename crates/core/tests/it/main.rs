@@ -1,30 +1,30 @@
 //! Tests of the engine through its public doors.
 
-mod beyond;
+mod bigalloc_faults;
+mod blocks_over_32_bits;
 mod charged_values;
 mod corpus;
 mod crash;
 mod crashing;
-mod cut_clusters;
 mod dirs;
 mod fast_commits;
-mod gauntlet;
+mod harness;
 mod hostile;
-mod kept;
+mod immutable_files;
 mod large;
 mod limits;
+mod map_conversion;
 mod memory;
 mod meta_cache;
 mod opening;
 mod owners;
 mod pressure;
-mod protected;
 mod quotas;
 mod reading;
 mod recovering;
-mod reshaped;
 mod shedding;
 mod support;
+mod system_blocks;
 mod threads;
 mod trees;
 mod walk;

@@ -145,7 +145,7 @@ impl FileCache {
             let free = have.saturating_sub(needed);
             promise.note(fs, live.ino());
             if let Some(ledger) = fs.ledger() {
-                ledger.settled(live.ino());
+                ledger.cap_spent(live.ino());
             }
             (free, needed.saturating_sub(have), clusters)
         };

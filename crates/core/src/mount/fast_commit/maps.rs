@@ -162,7 +162,7 @@ impl Plan {
 
 impl Replay<'_> {
     /// Changes all maps that records are about: first blocks go, then others come.
-    pub(super) fn settle_maps(&mut self) -> Result<()> {
+    pub(super) fn apply_maps(&mut self) -> Result<()> {
         let mut plans = Vec::new();
         for (ino, ranges) in std::mem::take(&mut self.ranges) {
             let Some(held) = self.inode(ino)? else {

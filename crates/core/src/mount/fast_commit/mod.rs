@@ -219,7 +219,7 @@ impl<'f> Replay<'f> {
 
     /// Brings the maps up to date, and makes orphans of what has no name.
     fn finish(mut self) -> Result<()> {
-        self.settle_maps()?;
+        self.apply_maps()?;
         self.link_all_waiting()?;
         for (ino, held) in &self.held {
             let said = held.snapshot().disk().links;

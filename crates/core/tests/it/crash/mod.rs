@@ -5,46 +5,46 @@
 //! | `engine` | the engine as the sweep drives it |
 //! | `shapes` | file systems to begin with |
 //! | `dirs` | directories of many blocks, and many threads in one of them |
-//! | `behind` | what threads in the background do |
+//! | `background_threads` | what threads in the background do |
 //! | `faults` | every transfer of every operation fails once |
 //! | `indirect` | files mapped by indirect blocks |
 //! | `large_values` | attribute values in inodes of their own |
 //! | `journals` | journals with checksums of older kinds |
 //! | `inline` | what outgrows its inode |
-//! | `folded` | directories that do not tell upper from lower case |
-//! | `in_memory` | data copied straight to a device that is memory |
+//! | `casefold` | directories that do not tell upper from lower case |
+//! | `dax` | data copied straight to a device that is memory |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `owners` | what owners use, counted with every change |
-//! | `found` | what sweeps have found, as short as it gets |
-//! | `unjournaled` | the same without a journal, where a check has to help |
+//! | `regressions` | what sweeps have found, as short as it gets |
+//! | `no_journal` | the same without a journal, where a check has to help |
 //! | `pieces` | truncations and deletions of more than one transaction |
-//! | `reshaped` | maps of another kind: extents made of indirect blocks, and the other way round |
+//! | `map_conversion` | maps of another kind: extents made of indirect blocks, and the other way round |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
-//! | `endless` | random runs of all kinds for as long as was asked |
+//! | `soak` | random runs of all kinds for as long as was asked |
 //!
 //! `EXTANT_FULL=1` looks at everything there is of singles and pairs and at more of the rest;
 //! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long; `EXTANT_CRASH_OTHERS=N` lets
 //! e2fsck and the kernel recover one image in N of random runs. `EXTANT_SEED` repeats a run.
 
-mod behind;
+mod background_threads;
+mod casefold;
+mod dax;
 mod dirs;
-mod endless;
 pub(crate) mod engine;
 mod faults;
-mod folded;
-mod found;
-mod in_memory;
 mod indirect;
 mod inline;
 mod journals;
 mod large_values;
 mod linux;
+mod map_conversion;
+mod no_journal;
 mod owners;
 mod pieces;
-mod reshaped;
+mod regressions;
 mod runs;
 pub(crate) mod shapes;
-mod unjournaled;
+mod soak;
 
 use engine::Extant;
 use extant_testkit::facility::is_full_run;

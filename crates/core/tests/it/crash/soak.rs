@@ -4,7 +4,7 @@
 //! Nothing is kept of a run but what it adds to the counts, so that memory stays what one run
 //! takes. Run `n` has the seed of the first plus `n`: a failure is repeated by its own seed.
 
-use super::behind;
+use super::background_threads;
 use super::dirs::full_index;
 use super::engine::Extant;
 use super::inline::{self, INLINE};
@@ -141,8 +141,14 @@ fn kinds() -> Vec<Kind> {
     );
     for shape in SHAPES {
         let name = |what: &str| format!("{}, {what}", shape.name);
-        let behind = shape.lanes(&behind::ENGINE, 2);
-        add(name("threads behind"), behind::ENGINE, behind, any, 400);
+        let behind = shape.lanes(&background_threads::ENGINE, 2);
+        add(
+            name("threads behind"),
+            background_threads::ENGINE,
+            behind,
+            any,
+            400,
+        );
         let names = shape.with_names(&checkpoints, 30);
         add(name("long names"), checkpoints, names, names_in_d, 300);
         let together = shape.lanes_together(&keeps, 3);

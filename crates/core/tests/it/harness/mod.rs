@@ -49,18 +49,18 @@ fn writing_worker() {
 
 #[test]
 fn hostile_images_get_answers_within_limits() {
-    gauntlet("hostile_images_get_answers_within_limits", "worker");
+    run_harness("hostile_images_get_answers_within_limits", "worker");
 }
 
 #[test]
 fn hostile_images_are_written_to_within_limits_and_in_the_right_places() {
-    gauntlet(
+    run_harness(
         "hostile_images_are_written_to_within_limits_and_in_the_right_places",
         "writing_worker",
     );
 }
 
-fn gauntlet(name: &str, worker: &str) {
+fn run_harness(name: &str, worker: &str) {
     let first_seed = seed_from_env(name);
     let images = std::env::var("EXTANT_HOSTILE_IMAGES").ok();
     let images = images.map(|n| n.parse().expect("EXTANT_HOSTILE_IMAGES is a number"));
@@ -74,7 +74,7 @@ fn gauntlet(name: &str, worker: &str) {
     };
     let command = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("gauntlet::{worker}"), "--nocapture"]);
+        command.args(["--exact", &format!("harness::{worker}"), "--nocapture"]);
         command.env(DIR, dir.path());
         command
     };
