@@ -38,12 +38,9 @@ fn figure(name: &str) -> usize {
 /// Runs the test `name` of this module again, in a process of its own in which [`measured`] is the
 /// image.
 fn measure(name: &str, image: &Path) {
+    let (_, module) = module_path!().split_once("::").unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            &*format!("inode::tests::many::{name}"),
-            "--exact",
-            "--nocapture",
-        ])
+        .args([&*format!("{module}::{name}"), "--exact", "--nocapture"])
         .env(IMAGE, image)
         .output()
         .unwrap();
