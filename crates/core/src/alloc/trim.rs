@@ -70,7 +70,10 @@ impl Alloc {
     /// # Errors
     /// [`Error::InvalidInput`] for a range that begins behind the end or is shorter than a block,
     /// or runs longer than a group.
-    pub(crate) fn trim_parts(&self, range: TrimRange) -> Result<Vec<TrimPart>> {
+    pub(crate) fn trim_parts(
+        &self,
+        range: TrimRange,
+    ) -> Result<impl Iterator<Item = Result<TrimPart>> + '_> {
         let geometry = self.volume.geometry();
         let shift = self.volume.block_size().log2();
         let (start, count) = (range.start >> shift, range.len >> shift);
@@ -78,32 +81,37 @@ impl Alloc {
         let least = u32::try_from(least)
             .ok()
             .filter(|least| *least <= geometry.clusters_per_group())
-            .ok_or(Error::InvalidInput("no free run is longer than a group"))?;
+            .ok_or(Error::InvalidInput("no free run is longer than a group"))?
+            .max(1);
         if start >= geometry.blocks_count() || count == 0 {
             return Err(Error::InvalidInput(
                 "there is nothing in the range that is to be trimmed",
             ));
         }
-        let end = start.saturating_add(count).min(geometry.blocks_count());
-        let mut parts = Vec::new();
-        for group in geometry.groups() {
-            let place = Place::Group(group);
-            let first = geometry.group_first_block(group).in_place(place)?.get();
-            let behind = first + u64::from(geometry.blocks_in_group(group).in_place(place)?);
-            let (from, to) = (start.max(first), end.min(behind));
-            if from >= to || self.slot(group)?.free() < least.max(1) {
-                continue;
-            }
-            let bits = geometry.cluster_bits();
-            // Below the blocks of a group, which fit 32 bits.
-            let cluster = |block: u64| ((block - first) >> bits) as u32;
-            parts.push(TrimPart {
-                group,
-                left: cluster(from)..cluster(to - 1) + 1,
-                least: least.max(1),
-            });
+        let blocks = start..start.saturating_add(count).min(geometry.blocks_count());
+        let part = move |group| self.trim_part(group, &blocks, least).transpose();
+        Ok(geometry.groups().filter_map(part))
+    }
+
+    /// The part of `blocks` that lies in a group; `None` if there is none, or the group has no free
+    /// run of `least` clusters.
+    fn trim_part(&self, group: Group, blocks: &Range<u64>, least: u32) -> Result<Option<TrimPart>> {
+        let geometry = self.volume.geometry();
+        let place = Place::Group(group);
+        let first = geometry.group_first_block(group).in_place(place)?.get();
+        let behind = first + u64::from(geometry.blocks_in_group(group).in_place(place)?);
+        let (from, to) = (blocks.start.max(first), blocks.end.min(behind));
+        if from >= to || self.slot(group)?.free() < least {
+            return Ok(None);
         }
-        Ok(parts)
+        let bits = geometry.cluster_bits();
+        // Below the blocks of a group, which fit 32 bits.
+        let cluster = |block: u64| ((block - first) >> bits) as u32;
+        Ok(Some(TrimPart {
+            group,
+            left: cluster(from)..cluster(to - 1) + 1,
+            least,
+        }))
     }
 
     /// Tells the device of the next free runs of a part, as many as are taken at once; of `part`

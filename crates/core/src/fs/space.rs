@@ -16,7 +16,8 @@ impl Fs {
     pub fn trim(&self, range: TrimRange) -> Result<u64> {
         let alloc = self.alloc()?;
         let mut bytes = 0;
-        for mut part in alloc.trim_parts(range)? {
+        for part in alloc.trim_parts(range)? {
+            let mut part = part?;
             while !part.is_done() {
                 let _changing = self.begin_change()?;
                 bytes += alloc.trim_next(&mut part)?;
