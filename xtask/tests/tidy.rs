@@ -166,3 +166,22 @@ fn a_room_of_the_engine_names_and_calls_only_what_is_below_it() {
                   #[cfg(test)]\nmod tests {\n    use crate::ops;\n}\n";
     assert_eq!(found(&[dir, ("map/x.rs", others)]), [] as [&str; 0]);
 }
+
+#[test]
+fn a_table_of_files_names_each_of_them() {
+    let found = |header: &str, code: &str| {
+        let text =
+            format!("//! A room.\n//!\n//! | file | owns |\n//! |---|---|\n{header}\n{code}");
+        check_file("crates/core/src/x/mod.rs", &text).len()
+    };
+    let both = "//! | `a`, `b` | this |\n//! | [`c`] | that |";
+    assert_eq!(
+        found(
+            both,
+            "mod a;\npub mod b;\nmod c;\n#[cfg(test)]\nmod tests;\n"
+        ),
+        0
+    );
+    assert_eq!(found(both, "mod a;\npub(crate) mod d;\n"), 1);
+    assert_eq!(found("//! | `d/x` | this |", "mod d;\n"), 0);
+}

@@ -45,3 +45,47 @@ pub(super) fn width(source: &Source<'_>, note: Note<'_>) {
         }
     }
 }
+
+/// A module with a table of its files names each of them there, so that a reader finds the room for
+/// a line of code from the table.
+pub(super) fn tables(source: &Source<'_>, note: Note<'_>) {
+    let header: Vec<&str> = source
+        .text
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .collect();
+    let heads = [
+        "//! | file | owns |",
+        "//! | module | owns |",
+        "//! | room | owns |",
+    ];
+    // The page of a crate is for those that use it, and names no private modules.
+    let is_room = source.name.ends_with("/mod.rs");
+    if !is_room || !header.iter().any(|line| heads.contains(line)) {
+        return;
+    }
+    let cells: Vec<&str> = header
+        .iter()
+        .filter_map(|line| line.strip_prefix("//! | ")?.split(" | ").next())
+        .collect();
+    for (n, line) in source.lines() {
+        let declared = line
+            .trim_end()
+            .rsplit_once("mod ")
+            .filter(|(before, _)| before.is_empty() || before.starts_with("pub"));
+        let Some(name) = declared.and_then(|(_, name)| name.strip_suffix(';')) else {
+            continue;
+        };
+        // Alone, in a list, as a link, or with what is in its folder.
+        let named = |cell: &&str| {
+            cell.split(", ").any(|word| {
+                let word = word.trim_matches(['[', ']', '`']);
+                let word = word.strip_suffix(".rs").unwrap_or(word);
+                word == name || word.starts_with(&format!("{name}/"))
+            })
+        };
+        if !name.ends_with("tests") && !source.is_test(n) && !cells.iter().any(named) {
+            note(n, format!("the table at the head has no row for `{name}`"));
+        }
+    }
+}

@@ -20,6 +20,7 @@ pub(super) const ALL: &[fn(&Source<'_>, Note<'_>)] = &[
     engine_rooms,
     language::summaries,
     language::width,
+    language::tables,
 ];
 
 fn length(source: &Source<'_>, note: Note<'_>) {

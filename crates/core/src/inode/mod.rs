@@ -6,6 +6,7 @@
 //! | `inline` | content that lies inside the inode: where it is |
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
+//! | `lazy` | times of access that only memory has |
 //! | `table` | inodes in memory |
 //! | `caller` | for whom something is done, and what of a program's mode outlives him |
 //! | `encode` | records into blocks of the inode table, once per commit |

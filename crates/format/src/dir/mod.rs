@@ -7,6 +7,7 @@
 //! | [`htree`] | the index of a hashed directory: root and inner nodes |
 //! | [`hash`] | the hashes the index is sorted by |
 //! | [`casefold`] | case-insensitive names |
+//! | `unicode_12_1` | the code points that such names may have |
 //!
 //! A hashed directory is still a list of directory blocks: its index nodes read as blocks without
 //! names, so a reader that ignores the index sees every entry by walking all blocks in order.

@@ -14,6 +14,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `fields` | numbers at byte offsets |
 //! | `superblock` | the journal superblock, its validation and where the log lies |
 //! | `descriptor` | tags that say where the data blocks after them belong |
 //! | `revoke` | blocks whose earlier images must not be replayed |

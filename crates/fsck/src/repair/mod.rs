@@ -28,6 +28,7 @@
 //! | `clones` | blocks that are claimed twice |
 //! | `xattrs` | attribute blocks, inodes that hold values |
 //! | `dirs`, `entries`, `salvage` | directories; what becomes of each entry; names behind a record that makes no sense |
+//! | `root` | a root directory that lies in its inode |
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
 //! | [`resize`] | making a file system larger or smaller |
 //! | [`tune`] | changing what a superblock says |

@@ -5,6 +5,7 @@
 //! | [`model`] | [`Tree`]: every name, inode and data extent of a source, compact and in canonical order |
 //! | [`builder`] | [`TreeBuilder`]: collects nodes in any order, puts them in canonical order |
 //! | [`data`] | [`FileData`]: reading the bytes of a regular file, noticing a change under our feet |
+//! | `root` | opening files beneath the root of a directory |
 //! | [`directory`] | scanning a directory, in parallel |
 //! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
 //! | `container` | container images, which are refused |
