@@ -61,7 +61,7 @@ struct Fields {
     captured: Option<Superblock>,
     errors: Errors,
     /// The file system is being closed: the next commit says that it is clean.
-    leaving: bool,
+    clean_at_commit: bool,
     /// It was not when it was opened, and needs a check.
     found_unclean: bool,
     /// There is a file that needs the feature `large_file`.
@@ -111,7 +111,7 @@ impl SuperState {
             },
             committed: superblock,
             captured: None,
-            leaving: false,
+            clean_at_commit: false,
             found_unclean: false,
             large_file: false,
             label: None,
@@ -155,7 +155,7 @@ impl SuperState {
         superblock.set_free_blocks_count(now_is.free_blocks);
         superblock.set_free_inodes_count(now_is.free_inodes);
         superblock.set_write_time(now());
-        if fields.leaving {
+        if fields.clean_at_commit {
             superblock.set_needs_recovery(false);
             if !fields.found_unclean {
                 let state = superblock.state() | State::CLEAN;
@@ -250,13 +250,13 @@ impl SuperState {
     /// Makes the superblock say from now on that the file system is clean, if it was when it was
     /// opened. Everything committed is home, and there will be no more changes.
     pub(crate) fn mark_clean(&self) {
-        self.fields.lock().leaving = true;
+        self.fields.lock().clean_at_commit = true;
     }
 
     /// Makes the superblock say from now on that the file system is in use.
     pub(crate) fn mark_dirty(&self) {
         let mut fields = self.fields.lock();
-        fields.leaving = false;
+        fields.clean_at_commit = false;
         fields.committed = mark_in_use(&fields.committed);
     }
 }
