@@ -1,7 +1,7 @@
 //! Who may take how many blocks: exact, and without a lock while there is plenty.
 //!
 //! The blocks that may be taken lie in three kinds of places: near each CPU a few, in a common pool
-//! most, and besides the reserve, which few may have, and the last blocks of it nobody but the
+//! most, and, set aside, the reserve, which few may have, and the last blocks of it nobody but the
 //! engine. Taking is subtracting from one of them, so more is never given out than there is. While
 //! the pool is low nothing stays near a CPU, and whoever finds too little collects what does: so a
 //! refusal is exact.
