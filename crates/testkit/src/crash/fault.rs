@@ -56,7 +56,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// Returns the `n`th I/O of this kind from now on (counted from 0) fails with `EIO`, once.
+    /// Makes the `n`th I/O of this kind from now on (counted from 0) fail with `EIO`, once.
     pub fn fail_nth(kind: IoKind, n: u64) -> FaultRule {
         FaultRule {
             kind,

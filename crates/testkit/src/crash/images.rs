@@ -619,7 +619,7 @@ impl CrashImage {
         })
     }
 
-    /// Judges as if the crash came when this many events of the log had happened.
+    /// Returns how many events of the log had happened when the crash came.
     pub fn point(&self) -> usize {
         self.point
     }
