@@ -82,6 +82,17 @@ pub(super) fn check_writable(image: &Inode) -> Result<()> {
     }
 }
 
+/// Returns the record of a file whose flags say that its content lies outside its inode, without a
+/// lock. A change that moves it there shows the flags before the record: its end is waited for.
+pub(super) fn image_outside(held: &Held) -> Arc<Inode> {
+    let image = held.snapshot();
+    if !image.is_inline() {
+        return image;
+    }
+    drop(held.op().read());
+    held.snapshot()
+}
+
 /// Refuses what has no content that can be changed, wherever that lies.
 pub(super) fn check_changeable(image: &Inode) -> Result<()> {
     match image.file_type() {

@@ -260,6 +260,12 @@ impl LiveInode {
         InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
     }
 
+    /// Shows flags before the image that has them, as a change does that is under way.
+    #[cfg(test)]
+    pub(crate) fn show_flags(&self, flags: InodeFlags) {
+        self.flags.store(flags.bits(), Ordering::Release);
+    }
+
     /// Whether its content lies in its record.
     #[inline]
     pub(crate) fn is_inline(&self) -> bool {

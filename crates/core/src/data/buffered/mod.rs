@@ -18,7 +18,9 @@ pub(super) mod seek;
 use crate::alloc::FileRequest;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use crate::data::cache::number;
-use crate::data::io::{FileIo, Position, WriteOptions, check_writable, size_limit, within_limit};
+use crate::data::io::{
+    FileIo, Position, WriteOptions, check_changeable, check_writable, size_limit, within_limit,
+};
 use crate::data::reserve::preallocation;
 use crate::data::stored::read::read_device;
 use crate::data::times;
@@ -153,7 +155,7 @@ impl FileIo<'_> {
         let guard = pin();
         let image = self.live.image(&guard);
         if data.is_empty() {
-            return check_writable(image).map(|()| Some((0, None)));
+            return check_changeable(image).map(|()| Some((0, None)));
         }
         // A write that makes the file longer leaves the shared lock alone.
         if end > self.cache.size_with(image) {

@@ -35,8 +35,8 @@ use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
 use crate::data::dispatch::Way;
 use crate::data::io::{
-    FileIo, Position, WriteOptions, blocks_of, check_writable, device_offset, target_offset,
-    within_limit,
+    FileIo, Position, WriteOptions, blocks_of, check_writable, device_offset, image_outside,
+    target_offset, within_limit,
 };
 use crate::data::through::write::{Pages, write_alone};
 use crate::data::times;
@@ -312,7 +312,7 @@ pub(super) fn write(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
-    check_writable(held.image(&pin()))?;
+    check_writable(&image_outside(held))?;
     let file = held.file_cache_in(fs);
     if let Position::Byte(offset) = to
         && !file.is_bypassed()

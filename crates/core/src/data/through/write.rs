@@ -18,7 +18,8 @@
 use crate::alloc::{Request, Taken};
 use crate::clock::now;
 use crate::data::io::{
-    Position, WriteOptions, blocks_of, check_writable, device_offset, target_offset, within_limit,
+    Position, WriteOptions, blocks_of, check_writable, device_offset, image_outside, target_offset,
+    within_limit,
 };
 use crate::data::range::zeros::{ZEROS, zero_mapped};
 use crate::data::times;
@@ -50,7 +51,7 @@ pub(in crate::data) fn write(
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     if let Position::Byte(offset) = to {
-        let image = held.snapshot();
+        let image = image_outside(held);
         check_writable(&image)?;
         let buf = within_limit(fs, &image, offset, buf)?;
         if buf.is_empty() {
@@ -507,6 +508,47 @@ mod tests {
                 8192
             );
             assert!(found[..8192].iter().all(|byte| *byte == 1), "{name}");
+        }
+    }
+    #[test]
+    fn a_write_beside_content_that_leaves_its_inode_waits_for_that() {
+        for mode in [DataMode::Through, DataMode::Delayed] {
+            let temp = tempfile::tempdir().unwrap();
+            let image = temp.path().join("image");
+            mke2fs(&image, 16 << 20, &["-t", "ext4", "-O", "inline_data"]);
+            let options = MountOptions::read_write().background(false).data_mode(mode);
+            let fs = Fs::open(Content::of_file(&image).open(), options).unwrap();
+            let root = fs.hold(Ino::ROOT).unwrap();
+            for past_memory in [false, true] {
+                let new = crate::lifecycle::NewInode::new(FileType::Regular, 0o600, now());
+                let name = format!("f{past_memory}");
+                let held = ops::create(&fs, &root, name.as_bytes(), &new).unwrap();
+                assert_eq!(write_at(&fs, &held, 0, &[1; 40]).unwrap(), 40);
+                assert!(held.is_inline());
+                let (at, len) = if past_memory { (0, 4096) } else { (8, 8) };
+                let block = extant_blockdev::AlignedBuf::copy_of(&vec![2; len]);
+                let written = std::thread::scope(|scope| {
+                    let alone = held.op().write();
+                    let flags = held.snapshot().flags();
+                    held.live().show_flags(flags - InodeFlags::INLINE_DATA);
+                    let writer = scope.spawn(|| {
+                        let options = WriteOptions::default();
+                        if past_memory {
+                            crate::data::write_direct(&fs, &held, at, &block, options)
+                        } else {
+                            write_at(&fs, &held, at, &block)
+                        }
+                    });
+                    std::thread::sleep(Duration::from_millis(50));
+                    crate::data::inline::outgrow_alone(&fs, &held).unwrap();
+                    drop(alone);
+                    writer.join().unwrap()
+                });
+                assert_eq!(written.unwrap(), len);
+                let mut found = vec![0; len];
+                let got = crate::data::read_live(&fs, &held, at, &mut found).unwrap();
+                assert_eq!((got, &found), (len, &vec![2; len]));
+            }
         }
     }
 }
