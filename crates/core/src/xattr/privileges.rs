@@ -11,7 +11,7 @@
 
 use super::{Change, SetXattr, change, has};
 use crate::Result;
-use crate::clock::coarse_now as now;
+use crate::clock::now;
 use crate::fs::Fs;
 use crate::inode::{Actor, FileType, Held, Inode, LiveInode, Mode, without_set_ids};
 use extant_format::xattr::{AttributeName, name};
