@@ -163,7 +163,8 @@ impl LogItem for SuperblockItem<'_> {
             free_blocks: free.blocks,
             free_inodes: free.inodes,
             orphan_head: orphans.head(),
-            is_orphan_file_empty: orphans.is_file_empty(),
+            // A look at every slot, while everybody waits: only where it is asked.
+            is_orphan_file_empty: state.is_clean_at_commit() && orphans.is_file_empty(),
         });
         Ok(Some(Box::new(CapturedSuperblock { state, superblock })))
     }

@@ -470,6 +470,8 @@ impl Journal {
         flushed: FlushTicket,
     ) {
         let counters = &self.counters;
+        // Before a checkpoint can write it home: records of errors start from it.
+        self.state.set_committed();
         counters.commits.inc();
         counters.blocks.add(images.len() as i64);
         counters.revokes.add(revoked.len() as i64);

@@ -140,6 +140,11 @@ impl SuperState {
         }
     }
 
+    /// Whether the next commit says that the file system is clean.
+    pub(crate) fn is_clean_at_commit(&self) -> bool {
+        self.fields.lock().clean_at_commit
+    }
+
     /// Whether the superblock changed since it was captured last.
     pub(crate) fn is_touched(&self) -> bool {
         self.touched.load(Ordering::Acquire)
