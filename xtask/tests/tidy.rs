@@ -153,6 +153,37 @@ fn a_room_of_the_engine_names_and_calls_only_what_is_below_it() {
             "Fs::add_name",
         ),
         ("alloc/x.rs", "impl Fs {\n}\n", "impl Fs below fs"),
+        (
+            "map/x.rs",
+            "fn f(fs: &Fs) {\n    Fs::add_name(fs);\n}\n",
+            "Fs::add_name",
+        ),
+        (
+            "map/x.rs",
+            "fn f(fs: &Fs) {\n    fs.add_name::<u8>();\n}\n",
+            "Fs::add_name",
+        ),
+        (
+            "map/x.rs",
+            "use super::super::dir::Form;\n",
+            "names something of dir",
+        ),
+        (
+            "map/mod.rs",
+            "use super::dir::Form;\n",
+            "names something of dir",
+        ),
+        (
+            "map/tree/x.rs",
+            "use super::super::super::dir::Form;\n",
+            "names something of dir",
+        ),
+        (
+            "clock.rs",
+            "use crate::inode::Inode;\n",
+            "names something of inode",
+        ),
+        ("attic/x.rs", "fn f() {}\n", "without a place"),
     ];
     for (path, code, expected) in cases {
         let found = found(&[dir, (path, code)]);
@@ -161,6 +192,29 @@ fn a_room_of_the_engine_names_and_calls_only_what_is_below_it() {
             "{path}: {code}: {found:?}"
         );
     }
+    // A method of another type, defined above it, whose name no other function has.
+    let live = ("inode/live.rs", "pub struct Live {}\n");
+    let size = (
+        "data/cache.rs",
+        "impl Live {\n    fn live_size(&self) {}\n}\n",
+    );
+    let caller = ("map/load.rs", "fn f(l: &Live) {\n    l.live_size();\n}\n");
+    let steps = found(&[live, size, caller]);
+    assert!(
+        steps.len() == 1 && steps[0].contains("Live::live_size"),
+        "{steps:?}"
+    );
+    let other = ("ops/y.rs", "fn live_size() {}\n");
+    assert_eq!(found(&[live, size, caller, other]), [] as [&str; 0]);
+    // Within a room `super` is its own.
+    let own = "use super::lookup;\nuse super::tree::Tree;\n";
+    assert_eq!(
+        found(&[
+            ("map/tree/x.rs", "use super::super::lookup;\n"),
+            ("map/x.rs", own)
+        ]),
+        [] as [&str; 0]
+    );
     // Comments, tests and methods of other things of that name are none.
     let others = "// use crate::dir::Form;\nfn f(cache: &Cache) {\n    cache.add_name();\n}\n\n\
                   #[cfg(test)]\nmod tests {\n    use crate::ops;\n}\n";

@@ -317,6 +317,21 @@ pub(super) const STEPS_UP: &[(&str, &str, &str)] = &[
         "an inode in memory holds what rooms keep for it",
     ),
     (
+        "inode/load.rs",
+        "data",
+        "the size and times of a file are as its data in memory says",
+    ),
+    (
+        "inode/table.rs",
+        "data",
+        "the size and times of a file are as its data in memory says",
+    ),
+    (
+        "inode/bulkstat.rs",
+        "data",
+        "the size and times of a file are as its data in memory says",
+    ),
+    (
         "inode/encode.rs",
         "quota",
         "what a commit changes of inodes is what owners use",

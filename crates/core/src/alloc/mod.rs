@@ -85,7 +85,7 @@ pub use baseline::Baseline;
 pub(crate) use file::AllocFile;
 pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use orlov::Parent;
-pub(crate) use prealloc::{FileRequest, FileState};
+pub(crate) use prealloc::{FAR, FileRequest, FileState};
 pub use request::{FreedKind, Request, Taken};
 pub use share::Spending;
 pub use trim::TrimRange;

@@ -88,7 +88,7 @@ impl<'f> Taken<'f> {
     }
 
     /// Gives the blocks back, but keeps the promise of as many: what a caller with
-    /// [`reserve_space`](Fs::reserve_space) does when it cannot use them yet.
+    /// [`reserve_space`](Alloc::reserve_space) does when it cannot use them yet.
     pub(crate) fn into_promise(self) {
         let (alloc, first, clusters) = (self.alloc, self.first, self.clusters);
         self.disarm();

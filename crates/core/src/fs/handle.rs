@@ -44,6 +44,10 @@ impl Fs {
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let write_state = self.write_state()?;
         let journal = &*write_state.journal;
+        if journal.take_commit_request() {
+            // If that fails the journal has stopped, which is found below.
+            let _ = self.commit(journal.running());
+        }
         loop {
             match journal.try_start(credits)? {
                 Start::Started(handle) => {
@@ -53,8 +57,6 @@ impl Fs {
                         handle,
                     });
                 }
-                // If that fails the journal has stopped, which the next attempt finds.
-                Start::CommitDue => drop(self.commit(journal.running())),
                 Start::Full(full) => self.commit_full(full)?,
             }
         }

@@ -127,8 +127,6 @@ impl LogItem for OrphanBlocks<'_> {
             Some(Box::new(CapturedOrphans { fs: self.fs, slots }))
         })
     }
-
-    fn committed(&self, _: Seq) {}
 }
 
 impl CapturedItem for CapturedOrphans<'_> {
@@ -167,10 +165,6 @@ impl LogItem for SuperblockItem<'_> {
             is_orphan_file_empty: state.is_clean_at_commit() && orphans.is_file_empty(),
         });
         Ok(Some(Box::new(CapturedSuperblock { state, superblock })))
-    }
-
-    fn committed(&self, _: Seq) {
-        self.write_state.super_state.set_committed();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Mount, state and statfs.
+//! The file system as a whole: what it is put together from, and what guards its changes.
 //!
 //! | file | owns |
 //! |---|---|

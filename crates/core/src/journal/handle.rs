@@ -36,14 +36,23 @@ pub struct Handle<'f> {
 pub(crate) enum Start<'j> {
     /// The handle.
     Started(Handle<'j>),
-    /// The running transaction is to be committed first: much waits for that. Without a thread,
-    /// that is on the caller.
-    CommitDue,
     /// The running transaction has no room: it is to end first.
     Full(Seq),
 }
 
 impl Journal {
+    /// Takes the request of a commit that waits for a caller, as there is no thread; returns
+    /// whether there was one. The caller commits the running transaction: it holds nothing that a
+    /// commit waits for.
+    #[inline]
+    pub(crate) fn take_commit_request(&self) -> bool {
+        let requested = self.commit_requested.load(Ordering::Relaxed);
+        if requested {
+            self.commit_requested.store(false, Ordering::Relaxed);
+        }
+        requested
+    }
+
     /// Starts a handle that may change up to `credits` blocks, if there is room in the running
     /// transaction. May wait while a commit captures.
     ///
@@ -57,11 +66,6 @@ impl Journal {
         }
         if self.unwritten.load(Ordering::Relaxed) {
             self.write_reports();
-        }
-        if self.commit_requested.load(Ordering::Relaxed) {
-            // Nothing is held here that a commit waits for.
-            self.commit_requested.store(false, Ordering::Relaxed);
-            return Ok(Start::CommitDue);
         }
         loop {
             let rank = RankToken::enter(&HANDLE);

@@ -75,7 +75,9 @@ pub(crate) trait LogItem {
 
     /// Hands back what waited for transaction `seq`, which is durable now. Blocks that it revoked
     /// are not written home any more.
-    fn committed(&self, seq: Seq);
+    fn committed(&self, seq: Seq) {
+        let _ = seq;
+    }
 }
 
 /// What a kind captured of a transaction.

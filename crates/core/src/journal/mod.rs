@@ -37,7 +37,7 @@
 //!
 //! # Without a journal
 //!
-//! The same calls write images home at commit, in no particular order: after a crash the file
+//! Commits write images home, in no particular order: after a crash the file
 //! system needs a check.
 
 mod abort;

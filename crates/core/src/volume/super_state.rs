@@ -43,7 +43,9 @@ pub(crate) struct SuperCounts {
 #[derive(Debug)]
 pub(crate) struct SuperState {
     fields: Mutex<Fields>,
-    /// It has changed since it was captured last.
+    /// It has changed since it was captured last. What changes is stored before this is set, and a
+    /// capture takes this back before it looks: so a caller without a handle, which finds it set,
+    /// is in that capture or has the flag set again for the next one.
     touched: AtomicBool,
     /// The block that holds the superblock.
     block: Pblk,

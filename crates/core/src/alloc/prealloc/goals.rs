@@ -8,7 +8,7 @@ use extant_sync::PerCpu;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A file that goes on further away than this from its last blocks begins anew behind them.
-const FAR: u32 = 1 << 15;
+pub(crate) const FAR: u32 = 1 << 15;
 /// Groups for each place of the array of goals, at least.
 const GROUPS_EACH: u32 = 4;
 

@@ -40,6 +40,7 @@ use crate::{Error, Result};
 use extant_format::{Group, Lblk};
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank, RwLock};
 use files::Files;
+pub(crate) use goals::FAR;
 use goals::{Goals, Last};
 use locality::Locality;
 use std::sync::Arc;
@@ -57,8 +58,8 @@ pub(crate) struct FileRequest {
     pub(crate) len: u32,
     /// The size of the file in bytes once they are written.
     pub(crate) size: u64,
-    /// Space for them was promised by [`Fs::reserve_space`]: the promise of as many as are taken is
-    /// used up, and there is always enough.
+    /// Space for them was promised by [`Alloc::reserve_space`]: the promise of as many as are taken
+    /// is used up, and there is always enough.
     pub(crate) reserved: bool,
     /// No more than is asked for.
     pub(crate) no_prealloc: bool,

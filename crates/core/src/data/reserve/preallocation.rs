@@ -12,8 +12,9 @@ use extant_sync::pin;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file that goes on further away than this from its last blocks begins anew behind them.
-const FAR: u32 = 1 << 15;
+/// Logical clusters before the end of a hole for which room is left in front of what lies behind
+/// the hole: as far as a file goes on from its last blocks.
+const FAR: u32 = crate::alloc::FAR;
 /// Runs of the map that are looked at before a hole.
 const MOST_PIECES: usize = 16;
 
