@@ -457,9 +457,11 @@ mod tests {
     use crate::fs::{DataMode, MountOptions};
     use crate::inode::FileType;
     use crate::ops;
+    use extant_blockdev::MemoryDevice;
     use extant_format::Ino;
     use extant_testkit::crash::Content;
     use extant_testkit::oracle::mke2fs;
+    use std::sync::Arc;
     use std::time::Duration;
 
     /// Makes the file immutable while a writer waits for its lock, which is held here.
@@ -512,12 +514,19 @@ mod tests {
     }
     #[test]
     fn a_write_beside_content_that_leaves_its_inode_waits_for_that() {
-        for mode in [DataMode::Through, DataMode::Delayed] {
+        for (mode, dax) in [
+            (DataMode::Through, false),
+            (DataMode::Delayed, false),
+            (DataMode::Delayed, true),
+        ] {
             let temp = tempfile::tempdir().unwrap();
             let image = temp.path().join("image");
             mke2fs(&image, 16 << 20, &["-t", "ext4", "-O", "inline_data"]);
-            let options = MountOptions::read_write().background(false).data_mode(mode);
-            let fs = Fs::open(Content::of_file(&image).open(), options).unwrap();
+            let options = MountOptions::read_write().background(false);
+            let options = options.data_mode(mode).dax(dax);
+            let image: Arc<[u8]> = std::fs::read(&image).unwrap().into();
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            let fs = Fs::open(device, options).unwrap();
             let root = fs.hold(Ino::ROOT).unwrap();
             for past_memory in [false, true] {
                 let new = crate::lifecycle::NewInode::new(FileType::Regular, 0o600, now());

@@ -227,3 +227,25 @@ fn what_becomes_a_program_before_it_is_changed_loses_its_rights() {
         fs.close().unwrap();
     }
 }
+
+#[test]
+fn times_of_change_never_go_back_between_operations_of_different_kinds() {
+    let fs = fs(DataMode::Delayed);
+    let file = file(&fs, "f", 0o644);
+    let mut last = file.snapshot().disk().ctime;
+    for turn in 0..200_u32 {
+        // Each takes its time in a place of its own.
+        ops::chmod(&*fs, &file, 0o644).unwrap();
+        let mode = file.snapshot().disk().ctime;
+        ops::chown(&*fs, &file, Some(OWNERS.0 + turn % 2), None).unwrap();
+        let owner = file.snapshot().disk().ctime;
+        ops::setxattr(&*fs, &file, b"user.a", &[1], SetXattr::Any).unwrap();
+        let attribute = file.snapshot().disk().ctime;
+        ops::chown(&*fs, &file, Some(OWNERS.0), None).unwrap();
+        let again = file.snapshot().disk().ctime;
+        let all = [last, mode, owner, attribute, again];
+        let all = all.map(|time| (time.secs, time.nanos));
+        assert!(all.is_sorted(), "turn {turn}: {all:?}");
+        last = again;
+    }
+}
