@@ -5,62 +5,62 @@ use crate::stat;
 
 /// The place of a lock in the one order in which locks are acquired: lower ranks first.
 ///
-/// The numbers of the documented order are `rank / 10`; ranks between them are its "b" and "c".
+/// The documented order (`docs/design/locking.md`) shows these numbers divided by ten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Rank {
-    /// 1: mount state; every operation holds its sharded read side.
+    /// Inside the gate of changes, in which every operation is that changes something.
     FsState = 10,
-    /// 2: renames that change the shape of the directory tree.
+    /// Renames that change the shape of the directory tree.
     RenameTopology = 20,
-    /// 2b: writing back all files.
+    /// Writing back all files.
     Flush = 25,
-    /// 3: an inode's operations. Ancestors first, then ascending inode number.
+    /// An inode's operations. Ancestors first, then ascending inode number.
     InodeOp = 30,
-    /// 3b: one name of a directory.
+    /// One name of a directory.
     Name = 32,
-    /// 4: page invalidation of an inode against I/O on it.
+    /// Page invalidation of an inode against I/O on it.
     PageInval = 40,
-    /// 4b, before the folios: the writeback of one file.
+    /// The writeback of one file.
     Writeback = 41,
-    /// 4b: a folio, in ascending index.
+    /// A folio, in ascending index.
     Folio = 42,
-    /// 5: a journal handle. Starting one may sleep for a commit.
+    /// A journal handle. Starting one may sleep for a commit.
     JournalHandle = 50,
-    /// 6: an inode's mapping from logical to physical blocks.
+    /// An inode's mapping from logical to physical blocks.
     InodeMap = 60,
-    /// 6b: the index of a hashed directory.
+    /// The index of a hashed directory.
     DirIndex = 62,
-    /// 7: an inode's disk and live state.
+    /// An inode's disk and live state.
     InodeMeta = 70,
-    /// 7, after the state: an inode's extended attributes.
+    /// An inode's extended attributes.
     Xattr = 71,
-    /// 7b: the orphan list, and the orphan link of every listed inode.
+    /// The orphan list, and the orphan link of every listed inode.
     OrphanList = 72,
-    /// 7c: quota records.
+    /// Quota records.
     Quota = 74,
-    /// 8, before the trees: giving back the preallocations of all files.
+    /// Giving back the preallocations of all files.
     PreallocDiscard = 78,
-    /// 8: an inode's tree of preallocations.
+    /// An inode's tree of preallocations.
     PreallocTree = 80,
-    /// 8b: a locality group's preallocations.
+    /// A locality group's preallocations.
     Locality = 82,
-    /// 9: a block group's allocator state. A second group only by `try_lock`.
+    /// A block group's allocator state. No function holds two.
     Group = 90,
-    /// 9b: extents freed by transactions that have not committed.
+    /// Extents freed by transactions that have not committed.
     Freed = 92,
-    /// 10: the content of a metadata buffer. Leaf use only.
+    /// The content of a metadata buffer. Leaf use only.
     BufferContent = 100,
-    /// 11: the running transaction.
+    /// The running transaction.
     JournalRunning = 110,
-    /// 12: a bucket of a cache's hash table.
+    /// A bucket of a cache's hash table.
     CacheBucket = 120,
-    /// 12, after the bucket: a shard of a cache's replacement list.
+    /// A shard of a cache's replacement list.
     LruShard = 122,
-    /// 13: a queue of a device, and locks inside its backend.
+    /// A queue of a device, and locks inside its backend.
     DeviceQueue = 130,
-    /// 13b: what is promised to one file.
+    /// What is promised to one file.
     Promise = 138,
     /// After everything: state that never leads to another acquisition.
     Leaf = 140,
