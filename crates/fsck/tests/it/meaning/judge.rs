@@ -305,7 +305,16 @@ impl Judge<'_> {
     /// due.
     fn e2fsck_finds(&self, path: &Path, image: &[u8]) -> Option<String> {
         let waits = waits(image);
-        let theirs = oracle::e2fsck_within(path, &["-fn"], PATIENCE);
+        let journal = self.dir.join("mutant.journal");
+        let has_journal = journal.exists();
+        // By name: devices of other tests have its UUID as well.
+        let journal = journal.display().to_string();
+        let journal = if has_journal {
+            &["-j", &journal][..]
+        } else {
+            &[]
+        };
+        let theirs = oracle::e2fsck_within(path, &[journal, &["-fn"]].concat(), PATIENCE);
         let Some(theirs) = theirs else {
             return Some("e2fsck does not come to an end".to_owned());
         };
@@ -315,7 +324,7 @@ impl Judge<'_> {
             0 => None,
             _ if silent => None,
             // It would need the device that the superblock names.
-            _ if waits && self.dir.join("mutant.journal").exists() => None,
+            _ if waits && has_journal => None,
             _ if waits => oracle::e2fsck_recover_over_damage(path)
                 .err()
                 .filter(|report| !oracle::e2fsck_drops_attribute_blocks(report)),
