@@ -9,6 +9,7 @@
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
 //! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
+//! | [`journal_device`] | external journals on loop devices, one at a time on the machine |
 //! | [`oracle`] | independent judges: `e2fsck`, `debugfs`, `dumpe2fs`, `mke2fs`, the `ext4-view` crate |
 //! | [`tree`] | a file tree as a value: snapshot of a mounted one, readable comparison of two |
 //! | [`plan`] | a file tree before it exists: planted in a directory, written as tar, or expected as a [`tree::Tree`] |
@@ -38,6 +39,7 @@ pub mod images;
     reason = "the two ioctls that have no safe wrapper live in this one file"
 )]
 mod ioctl;
+pub mod journal_device;
 pub mod lasting_marks;
 pub mod loopdev;
 pub mod model;

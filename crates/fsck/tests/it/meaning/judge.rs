@@ -8,7 +8,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, Plan, revert, write_undo};
 use extant_fsck::{Code, Options, Report};
 use extant_testkit::hostile::meaning::MeantMutant;
-use extant_testkit::loopdev::{Access, LoopDevice};
+use extant_testkit::journal_device::{JournalDevice, JournalTurn};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle;
 use std::collections::{BTreeMap, HashSet};
@@ -305,16 +305,9 @@ impl Judge<'_> {
     /// due.
     fn e2fsck_finds(&self, path: &Path, image: &[u8]) -> Option<String> {
         let waits = waits(image);
-        let journal = self.dir.join("mutant.journal");
-        let has_journal = journal.exists();
-        // By name: devices of other tests have its UUID as well.
-        let journal = journal.display().to_string();
-        let journal = if has_journal {
-            &["-j", &journal][..]
-        } else {
-            &[]
-        };
-        let theirs = oracle::e2fsck_within(path, &[journal, &["-fn"]].concat(), PATIENCE);
+        let has_journal = self.dir.join("mutant.journal").exists();
+        let _turn = has_journal.then(JournalTurn::take);
+        let theirs = oracle::e2fsck_within(path, &["-fn"], PATIENCE);
         let Some(theirs) = theirs else {
             return Some("e2fsck does not come to an end".to_owned());
         };
@@ -338,7 +331,7 @@ impl Judge<'_> {
         let beside = self.dir.join("mutant.journal");
         let journal = beside
             .exists()
-            .then(|| LoopDevice::attach(&beside, Access::ReadWrite).expect("attach the journal"));
+            .then(|| JournalDevice::attach(&beside).expect("attach the journal"));
         let options = journal
             .as_ref()
             .map(|device| format!("journal_path={}", device.path().display()))

@@ -5,7 +5,7 @@ use super::super::bytes::{le32, put};
 use super::super::specimen::{UUID, fold_names, set_attributes, set_huge_attribute};
 use super::linux::{self, Work};
 use crate::facility::{Facility, Missing};
-use crate::loopdev::{Access, LoopDevice};
+use crate::journal_device::JournalDevice;
 use crate::oracle::{debugfs, debugfs_write, e2fsck, mke2fs};
 use crate::tool::tool;
 use std::fs::{self, File};
@@ -412,15 +412,10 @@ impl Kind {
                 _ => {}
             }
         }
-        // By name: devices of other tests have this UUID as well.
-        let node = device
-            .as_ref()
-            .map(|device| device.path().display().to_string());
-        let journal: Vec<&str> = node.iter().flat_map(|node| ["-j", node]).collect();
         // Builds the hashed index of large directories.
-        let output = e2fsck(&image, &[&journal[..], &["-fyD"]].concat());
+        let output = e2fsck(&image, &["-fyD"]);
         assert!(output.code <= 1, "{}: {output}", self.0.name);
-        let output = e2fsck(&image, &[&journal[..], &["-fn"]].concat());
+        let output = e2fsck(&image, &["-fn"]);
         assert!(output.code == 0, "{}: {output}", self.0.name);
         for step in self.0.steps {
             match step {
@@ -450,7 +445,7 @@ fn with_extended(
     (extended, rest)
 }
 
-fn journal_device(path: &Path, kibibytes: u64, options: &[&str]) -> LoopDevice {
+fn journal_device(path: &Path, kibibytes: u64, options: &[&str]) -> JournalDevice {
     let block = options.iter().skip_while(|option| **option != "-b").nth(1);
     let block = block.copied().unwrap_or("4096");
     mke2fs(
@@ -458,10 +453,10 @@ fn journal_device(path: &Path, kibibytes: u64, options: &[&str]) -> LoopDevice {
         kibibytes << 10,
         &["-b", block, "-U", UUID, "-O", "journal_dev"],
     );
-    LoopDevice::attach(path, Access::ReadWrite).expect("attach the journal")
+    JournalDevice::attach(path).expect("attach the journal")
 }
 
-fn on_device(device: &LoopDevice) -> String {
+fn on_device(device: &JournalDevice) -> String {
     format!("device={}", device.path().display())
 }
 
