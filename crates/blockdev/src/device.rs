@@ -125,6 +125,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Completion::ended(run_inline(self, batch))
     }
 
+    /// Says that these ranges of bytes will soon be read. A hint, which returns at once: a device
+    /// behind a network begins to fetch them. The default does nothing.
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        let _ = ranges;
+    }
+
     /// Access to the device as memory, if it is memory.
     fn direct(&self) -> Option<&dyn DirectMemory> {
         None

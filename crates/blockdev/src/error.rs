@@ -174,7 +174,9 @@ impl DeviceError {
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::Io { source, .. } | Self::Open { source, .. } => {
-                return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                return source
+                    .raw_os_error()
+                    .unwrap_or_else(|| errno_of(source.kind()).raw_os_error());
             }
             Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => Errno::IO,
             Self::ReadOnly { .. } => Errno::ROFS,
@@ -188,5 +190,18 @@ impl DeviceError {
             Self::NoPartitionTable { .. } | Self::NoSuchPartition { .. } => Errno::NXIO,
         };
         errno.raw_os_error()
+    }
+}
+
+/// The number that says the same as the kind of an error that did not come from the system.
+fn errno_of(kind: io::ErrorKind) -> Errno {
+    match kind {
+        io::ErrorKind::NotFound => Errno::NOENT,
+        io::ErrorKind::PermissionDenied => Errno::ACCESS,
+        io::ErrorKind::InvalidInput => Errno::INVAL,
+        io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        io::ErrorKind::StaleNetworkFileHandle => Errno::STALE,
+        io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+        _ => Errno::IO,
     }
 }

@@ -210,6 +210,10 @@ impl BlockDevice for OverlayDevice {
         Ok(())
     }
 
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.base.prefetch(ranges);
+    }
+
     fn logical_sector(&self) -> u32 {
         self.base.logical_sector()
     }

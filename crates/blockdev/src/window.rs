@@ -134,6 +134,15 @@ impl BlockDevice for WindowDevice {
         self.inner.write_vectored_at(self.start + offset, bufs)
     }
 
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        let inside = |range: &Range<u64>| {
+            let range = range.start.min(self.len)..range.end.min(self.len);
+            self.start + range.start..self.start + range.end
+        };
+        let ranges: Vec<Range<u64>> = ranges.iter().map(inside).collect();
+        self.inner.prefetch(&ranges);
+    }
+
     fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
         self.check_writable("discard", offset, len)?;
         self.inner.discard(self.start + offset, len)

@@ -7,6 +7,7 @@ use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
 use extant_format::jbd2::restore_escaped;
 use extant_format::{BlockSize, Pblk};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// An image in the log.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +186,10 @@ impl BlockDevice for ReplayedDevice {
 
     fn name(&self) -> String {
         self.inner.name()
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.inner.prefetch(ranges);
     }
 
     fn logical_sector(&self) -> u32 {

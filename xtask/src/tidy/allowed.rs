@@ -128,6 +128,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     // The trait that crash and fault devices implement is no opinion about ext4.
     ("extant-testkit", &["extant-blockdev"]),
     ("extant-blockdev", &["extant-sync"]),
+    ("extant-remote", &["extant-blockdev", "extant-sync"]),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
         "extant-core",

@@ -1,0 +1,176 @@
+//! What a URL names, and what of it may be told.
+
+use crate::error::RemoteError;
+use reqwest::Url;
+
+/// Where objects are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    S3,
+    Gcs,
+    Azure,
+}
+
+/// The URL of an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    pub(crate) scheme: Scheme,
+    pub(crate) url: Url,
+}
+
+impl Address {
+    /// Reads a URL.
+    pub(crate) fn parse(text: &str) -> Result<Self, RemoteError> {
+        let bad = |reason: &str| RemoteError::BadUrl {
+            reason: reason.to_owned(),
+        };
+        // The parser's own words do not repeat the text, which may hold a password.
+        let url = Url::parse(text).map_err(|e| bad(&format!("this is no URL ({e})")))?;
+        let scheme = match url.scheme() {
+            "http" | "https" => Scheme::Http,
+            "s3" => Scheme::S3,
+            "gs" => Scheme::Gcs,
+            "az" => Scheme::Azure,
+            other => {
+                return Err(bad(&format!(
+                    "{other}:// is not known here: http://, https://, s3://, gs:// and az:// are"
+                )));
+            }
+        };
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(bad("the URL names no host or bucket"));
+        }
+        if scheme != Scheme::Http {
+            if url.path().len() < 2 {
+                return Err(bad("the URL names no object: write SCHEME://BUCKET/KEY"));
+            }
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err(bad(
+                    "credentials of a store come from the environment, not from the URL",
+                ));
+            }
+            let unknown = url.query_pairs().find(|(key, _)| key != "versionId");
+            if let Some((key, _)) = unknown {
+                return Err(bad(&format!(
+                    "the parameter {key} is not known: versionId is"
+                )));
+            }
+        }
+        Ok(Self { scheme, url })
+    }
+
+    /// The bucket or container.
+    pub(crate) fn bucket(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// The key of the object in its bucket, percent signs decoded.
+    ///
+    /// # Errors
+    /// `BadUrl` if that is no text.
+    pub(crate) fn key(&self) -> Result<String, RemoteError> {
+        let path = self.url.path().strip_prefix('/').unwrap_or_default();
+        percent_decoded(path).ok_or_else(|| RemoteError::BadUrl {
+            reason: "the key is not UTF-8".to_owned(),
+        })
+    }
+
+    /// The version of the object that the URL asks for.
+    pub(crate) fn version(&self) -> Option<String> {
+        let named = |(key, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
+            (key == "versionId").then(|| value.into_owned())
+        };
+        self.url.query_pairs().find_map(named)
+    }
+
+    /// How errors name the object: without user, password and query.
+    pub(crate) fn shown(&self) -> String {
+        shown(&self.url)
+    }
+}
+
+/// A URL without user, password, query and fragment; three points stand for a query.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut plain = url.clone();
+    // Neither can fail where there is a host.
+    let _ = plain.set_username("");
+    let _ = plain.set_password(None);
+    plain.set_query(None);
+    plain.set_fragment(None);
+    let mark = if url.query().is_some() { "?..." } else { "" };
+    format!("{plain}{mark}")
+}
+
+/// A text that may be a URL, without its secrets.
+pub(crate) fn shown_text(text: &str) -> String {
+    if let Ok(url) = Url::parse(text) {
+        return shown(&url);
+    }
+    // What is no URL may still hold what was meant as one.
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => text.to_owned(),
+    }
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let value = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        match value {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, shown_text};
+
+    #[test]
+    fn what_is_told_of_a_url_holds_no_secrets() {
+        let text = "https://bob:secret@host:8080/a%20b.img?X-Amz-Signature=secret&id=7#secret";
+        let address = Address::parse(text).unwrap();
+        assert_eq!(address.shown(), "https://host:8080/a%20b.img?...");
+        for text in [
+            text,
+            "https://bob:secret@[bad/x?token=secret",
+            "ftp://bob:secret@h/x",
+            "s3://bob:secret@bucket/key?secret=secret",
+        ] {
+            assert!(!shown_text(text).contains("secret"), "{}", shown_text(text));
+            if let Err(e) = Address::parse(text) {
+                assert!(!e.to_string().contains("bob"), "{e}");
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_and_keys_are_taken_apart() {
+        let address = Address::parse("s3://my.bucket/dir/a%2Bb c.img?versionId=q1").unwrap();
+        assert_eq!(address.bucket(), "my.bucket");
+        assert_eq!(address.key().unwrap(), "dir/a+b c.img");
+        assert_eq!(address.version().as_deref(), Some("q1"));
+        for bad in [
+            "s3://bucket",
+            "s3://bucket/",
+            "s3:///key",
+            "nfs://h/x",
+            "plain",
+        ] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Limits of a remote device.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How a remote object is read: how much memory, how many requests, how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteOptions {
+    /// Bytes of the object that are kept in memory. The default is 64 MiB.
+    pub cache_bytes: u64,
+    /// A directory that keeps pieces of objects from run to run. The default is none.
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes that the directory may grow to. The default is 4 GiB.
+    pub cache_dir_bytes: u64,
+    /// Requests that may wait for their answers at the same time. The default is 16.
+    pub in_flight: usize,
+    /// How long to wait, and for how long to try again.
+    pub timeouts: Timeouts,
+}
+
+/// Times after which waiting ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// For a connection to be made. The default is 10 seconds.
+    pub connect: Duration,
+    /// Without a byte of the answer. The default is 30 seconds.
+    pub idle: Duration,
+    /// For further attempts after the first failure of a request. The default is 60 seconds; zero
+    /// means one attempt only.
+    pub retry: Duration,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            cache_dir: None,
+            cache_dir_bytes: 4 << 30,
+            in_flight: 16,
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(30),
+            retry: Duration::from_secs(60),
+        }
+    }
+}
+
+impl RemoteOptions {
+    /// Returns the defaults, with the directory that the environment variable `EXTANT_CACHE_DIR`
+    /// names, if it is set and not empty.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self {
+            cache_dir: std::env::var_os("EXTANT_CACHE_DIR")
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from),
+            ..Self::default()
+        }
+    }
+}

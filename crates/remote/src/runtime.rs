@@ -1,0 +1,80 @@
+//! The one thread that runs all requests of the process, and the client of HTTP.
+
+use crate::error::{RemoteError, innermost};
+use crate::options::Timeouts;
+use std::future::{Future, pending};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::thread;
+use tokio::runtime::{Builder, Handle};
+
+/// Redirects that one request follows.
+const MOST_REDIRECTS: usize = 10;
+
+/// The runtime, which is started when it is needed first.
+pub(crate) fn handle() -> Result<Handle, RemoteError> {
+    static RUNTIME: OnceLock<Result<Handle, RemoteError>> = OnceLock::new();
+    RUNTIME.get_or_init(start).clone()
+}
+
+fn start() -> Result<Handle, RemoteError> {
+    // An error means that the process has chosen one already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let failed = |reason: String| RemoteError::Connection {
+        reason: format!("cannot start the thread of requests: {reason}"),
+    };
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()
+        .map_err(|e| failed(e.to_string()))?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name("extant-remote".to_owned())
+        .spawn(move || runtime.block_on(pending::<()>()))
+        .map_err(|e| failed(e.to_string()))?;
+    Ok(handle)
+}
+
+/// Runs a future on the runtime's thread and waits for what comes of it.
+pub(crate) fn wait_for<T: Send + 'static>(
+    future: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
+) -> Result<T, RemoteError> {
+    let (send, receive) = mpsc::sync_channel(1);
+    handle()?.spawn(async move {
+        // The other side waits for it.
+        let _ = send.send(future.await);
+    });
+    receive.recv().unwrap_or(Err(RemoteError::Closed))
+}
+
+/// A client with the limits of `timeouts`. Follows redirects, but none from HTTPS to HTTP.
+pub(crate) fn client(timeouts: &Timeouts) -> Result<reqwest::Client, RemoteError> {
+    let redirects = reqwest::redirect::Policy::custom(|attempt| {
+        let was_secure = attempt
+            .previous()
+            .last()
+            .is_some_and(|url| url.scheme() == "https");
+        if attempt.previous().len() > MOST_REDIRECTS {
+            attempt.error("more than 10 redirects")
+        } else if was_secure && attempt.url().scheme() != "https" {
+            attempt.error("a redirect from HTTPS to plain HTTP")
+        } else {
+            attempt.follow()
+        }
+    });
+    // The thread that makes a client may not be the runtime's; its timers are.
+    let _inside = handle()?.enter();
+    reqwest::Client::builder()
+        .user_agent(concat!("extant/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirects)
+        .referer(false)
+        .connect_timeout(timeouts.connect)
+        .read_timeout(timeouts.idle)
+        .tcp_nodelay(true)
+        .http2_adaptive_window(true)
+        .build()
+        .map_err(|e| RemoteError::Settings {
+            reason: innermost(&e),
+        })
+}

@@ -1,0 +1,6 @@
+//! Objects seen from outside.
+
+mod bad_servers;
+mod reading;
+mod server;
+mod support;
