@@ -19,6 +19,46 @@ pub(crate) struct Address {
     pub(crate) url: Url,
 }
 
+/// Parameters of a query that sign it or hold a token. Without them the query says what is meant.
+const SECRETS: &[&str] = &[
+    "awsaccesskeyid",
+    "access_token",
+    "api_key",
+    "auth",
+    "expires",
+    "googleaccessid",
+    "hdnea",
+    "key",
+    "key-pair-id",
+    "policy",
+    "se",
+    "sig",
+    "signature",
+    "sip",
+    "skoid",
+    "sks",
+    "skt",
+    "ske",
+    "sktid",
+    "skv",
+    "sp",
+    "spr",
+    "sr",
+    "st",
+    "sv",
+    "token",
+];
+
+/// Variables that say where a store is.
+const PLACES: &[&str] = &[
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ENDPOINT",
+    "GOOGLE_BASE_URL",
+];
+
 impl Address {
     /// Reads a URL.
     pub(crate) fn parse(text: &str) -> Result<Self, RemoteError> {
@@ -88,6 +128,38 @@ impl Address {
     pub(crate) fn shown(&self) -> String {
         shown(&self.url)
     }
+
+    /// What the object is called in caches: the URL without what differs from signature to
+    /// signature, and the place of the store.
+    pub(crate) fn lasting(&self) -> String {
+        let place = PLACES.iter().filter(|_| self.scheme != Scheme::Http);
+        let place: Vec<String> = place.filter_map(|name| std::env::var(name).ok()).collect();
+        let url = self.without_signature();
+        if place.is_empty() {
+            return url;
+        }
+        format!("{url} at {}", place.join(" "))
+    }
+
+    fn without_signature(&self) -> String {
+        let mut url = self.url.clone();
+        // Neither can fail where there is a host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        let kept: Vec<(String, String)> = self
+            .url
+            .query_pairs()
+            .filter(|(key, _)| !is_secret(key))
+            .map(|(key, value)| (key.into_owned(), value.into_owned()))
+            .collect();
+        if kept.is_empty() {
+            url.set_query(None);
+        } else {
+            url.query_pairs_mut().clear().extend_pairs(kept);
+        }
+        url.into()
+    }
 }
 
 /// A URL without user, password, query and fragment; three points stand for a query.
@@ -113,6 +185,11 @@ pub(crate) fn shown_text(text: &str) -> String {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
         _ => text.to_owned(),
     }
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.starts_with("x-amz-") || key.starts_with("x-goog-") || SECRETS.contains(&key.as_str())
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -144,6 +221,7 @@ mod tests {
         let text = "https://bob:secret@host:8080/a%20b.img?X-Amz-Signature=secret&id=7#secret";
         let address = Address::parse(text).unwrap();
         assert_eq!(address.shown(), "https://host:8080/a%20b.img?...");
+        assert_eq!(address.lasting(), "https://host:8080/a%20b.img?id=7");
         for text in [
             text,
             "https://bob:secret@[bad/x?token=secret",

@@ -55,7 +55,7 @@ fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError>
     let Beginning { pin, bytes } = beginning;
     let name = address.shown();
     let size = pin.size;
-    let fetcher = Fetcher::new(source, pin, options)?;
+    let fetcher = Fetcher::new(source, pin, &address, options)?;
     if size > 0 {
         fetcher.put_first(bytes);
     }

@@ -1,6 +1,8 @@
 //! Bringing pieces: runs of neighbours in one request each, many at a time.
 
+use crate::address::Address;
 use crate::attempts::{Attempts, limited};
+use crate::disk::DiskCache;
 use crate::error::RemoteError;
 use crate::options::{RemoteOptions, Timeouts};
 use crate::pieces::{PIECE, Pieces};
@@ -19,6 +21,7 @@ const MOST_IN_A_RUN: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     pub(crate) pieces: Pieces,
+    disk: Option<Arc<DiskCache>>,
     source: Source,
     pin: Pin,
     timeouts: Timeouts,
@@ -35,11 +38,22 @@ impl Fetcher {
     pub(crate) fn new(
         source: Source,
         pin: Pin,
+        address: &Address,
         options: RemoteOptions,
     ) -> Result<Arc<Self>, RemoteError> {
+        let disk = match (&options.cache_dir, pin.identity()) {
+            (Some(dir), Some(identity)) => {
+                let most = options.cache_dir_bytes;
+                let url = address.lasting();
+                Some(Arc::new(DiskCache::new(dir, most, &url, &identity)))
+            }
+            // What cannot be told from its next version is not kept.
+            _ => None,
+        };
         let in_flight = options.in_flight.clamp(1, 256);
         Ok(Arc::new(Self {
             pieces: Pieces::new(options.cache_bytes),
+            disk,
             source,
             pin,
             timeouts: options.timeouts,
@@ -57,10 +71,38 @@ impl Fetcher {
         }
     }
 
-    /// Ends what waits for its turn.
+    /// Ends what waits for its turn, and waits for what is being kept on disk.
     pub(crate) fn close(&self) {
         self.in_flight.close();
         self.ahead.close();
+        if let Some(disk) = &self.disk {
+            disk.finish();
+        }
+    }
+
+    /// A piece came. It is told to those that wait, and kept on disk.
+    fn put(&self, piece: u64, bytes: Bytes) {
+        self.pieces.end(piece, Ok(bytes.clone()));
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_put()) {
+            let disk = Arc::clone(disk);
+            self.runtime.spawn_blocking(move || disk.put(piece, &bytes));
+        }
+    }
+
+    /// Ends the coming of pieces that are on disk, and returns the others.
+    fn missing_on_disk(&self, mut claimed: Vec<u64>) -> Vec<u64> {
+        if let Some(disk) = &self.disk {
+            claimed.retain(|&piece| {
+                let bytes = self.bytes_of(&(piece..piece + 1));
+                let found = disk.get(piece, (bytes.end - bytes.start) as usize);
+                let is_missing = found.is_none();
+                if let Some(bytes) = found {
+                    self.pieces.end(piece, Ok(bytes));
+                }
+                is_missing
+            });
+        }
+        claimed
     }
 
     /// Makes pieces come that the caller has claimed, ascending. They are waited for.
@@ -81,7 +123,8 @@ impl Fetcher {
     }
 
     fn start(self: &Arc<Self>, claimed: Vec<u64>, is_ahead: bool) {
-        for run in runs(&claimed) {
+        let missing = self.missing_on_disk(claimed);
+        for run in runs(&missing) {
             let claim = Claim {
                 fetcher: Arc::clone(self),
                 rest: run,
@@ -155,7 +198,7 @@ impl Sink for Claim {
             if self.filling.len() == whole {
                 let complete = Bytes::from(std::mem::take(&mut self.filling));
                 self.rest.start += 1;
-                self.fetcher.pieces.end(piece, Ok(complete));
+                self.fetcher.put(piece, complete);
             }
         }
     }

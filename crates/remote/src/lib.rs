@@ -15,6 +15,7 @@
 //! | `pieces` | which pieces are in memory, which are coming, which go |
 //! | `fetch` | bringing pieces: runs of neighbours in one request, many at a time |
 //! | `streams` | what is read in sequence, and how far ahead of it to read |
+//! | `disk` | pieces that stay on a local disk, for several processes |
 //! | `device` | the block device |
 //! | `error` | what can go wrong, as sentences |
 //!
@@ -32,6 +33,7 @@
 mod address;
 mod attempts;
 mod device;
+mod disk;
 mod error;
 mod fetch;
 mod options;

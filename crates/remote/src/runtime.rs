@@ -25,7 +25,7 @@ fn start() -> Result<Handle, RemoteError> {
     };
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(4)
+        .max_blocking_threads(8)
         .build()
         .map_err(|e| failed(e.to_string()))?;
     let handle = runtime.handle().clone();

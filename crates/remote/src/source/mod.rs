@@ -36,6 +36,17 @@ impl Pin {
         self.etag.as_deref().filter(|tag| !tag.starts_with("W/"))
     }
 
+    /// What tells this version of the object from others, for caches that last; `None` if nothing
+    /// does.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let mark = match (&self.version, self.strong_etag()) {
+            (Some(version), _) => format!("version {version}"),
+            (None, Some(etag)) => format!("etag {etag}"),
+            (None, None) => return None,
+        };
+        Some(format!("{mark} size {}", self.size))
+    }
+
     /// Compares what an answer says with what was found at the beginning.
     fn check(&self, now: &Pin) -> Result<(), RemoteError> {
         let changed = |what: String| Err(RemoteError::Changed { what });
@@ -148,5 +159,11 @@ mod tests {
         );
         assert!(with_time.check(&pin(9, None, Some("Monday"))).is_ok());
         assert!(with_time.check(&pin(9, None, Some("Tuesday"))).is_err());
+    }
+
+    #[test]
+    fn weak_etags_are_no_identity() {
+        assert!(pin(9, Some("W/\"a\""), None).identity().is_none());
+        assert!(pin(9, Some("\"a\""), None).identity().is_some());
     }
 }
