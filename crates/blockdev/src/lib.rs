@@ -12,6 +12,7 @@
 //! | `buffer` | page-aligned buffers |
 //! | `file` | image files and block special files, O_DIRECT, io_uring |
 //! | `memory` | a sparse device in memory |
+//! | `nbd` | exports of NBD servers |
 //! | `past_cache` | copies that do not fetch what they write over |
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
@@ -28,6 +29,7 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod nbd;
 mod open;
 mod overlay;
 mod partition;
@@ -41,6 +43,7 @@ pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{Backend, FileDevice, FileOptions, HeldFile, hold_for_replacing};
 pub use memory::MemoryDevice;
+pub use nbd::{NBD_PORT, NbdAddress, NbdOptions, NbdTransport};
 pub use open::OpenSpec;
 pub use overlay::OverlayDevice;
 pub use partition::{

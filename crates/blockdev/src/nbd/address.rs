@@ -1,0 +1,135 @@
+//! Where an export is, and how to use it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The port that is registered for NBD.
+pub const NBD_PORT: u16 = 10809;
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NbdTransport {
+    /// A host, by name or by address (an IPv6 address without brackets), and a port.
+    Tcp(String, u16),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// One export of an NBD server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NbdAddress {
+    /// How the server is reached.
+    pub transport: NbdTransport,
+    /// The name of the export; the empty name is the server's default one.
+    pub export: String,
+    /// Whether everything goes through TLS. Needs the feature `tls`.
+    pub tls: bool,
+}
+
+impl fmt::Display for NbdAddress {
+    /// Writes the address as a URI, such as `nbd://host/export`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "nbds" } else { "nbd" };
+        match &self.transport {
+            NbdTransport::Tcp(host, port) => {
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]")?;
+                } else {
+                    write!(f, "{scheme}://{host}")?;
+                }
+                if *port != NBD_PORT {
+                    write!(f, ":{port}")?;
+                }
+                write!(f, "/{}", self.export)
+            }
+            NbdTransport::Unix(path) => {
+                write!(
+                    f,
+                    "{scheme}+unix:///{}?socket={}",
+                    self.export,
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+/// How an export is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NbdOptions {
+    /// Whether writes are allowed.
+    pub writable: bool,
+    /// Connections at most.
+    pub connections: usize,
+    /// Time in which a connection must come about.
+    pub connect_timeout: Duration,
+    /// Time in which a server that owes an answer must send something.
+    pub answer_timeout: Duration,
+    /// Time for which a broken connection is tried again.
+    pub reconnect_for: Duration,
+    /// The directory of certificates for TLS.
+    pub certificates: Option<PathBuf>,
+}
+
+impl NbdOptions {
+    /// Makes options for reading: over at most 4 connections, with 10 seconds for a connection to
+    /// come about, 60 seconds without a sign of the server, and 30 seconds of trying again.
+    pub fn read_only() -> Self {
+        Self {
+            writable: false,
+            connections: 4,
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(60),
+            reconnect_for: Duration::from_secs(30),
+            certificates: None,
+        }
+    }
+
+    /// Makes options for reading and writing, otherwise those of [`NbdOptions::read_only`].
+    pub fn read_write() -> Self {
+        Self {
+            writable: true,
+            ..Self::read_only()
+        }
+    }
+
+    /// Sets how many connections there are at most. More than one are made only when several
+    /// threads have requests, and only where the server says that this is safe.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Self {
+        self.connections = most.clamp(1, 64);
+        self
+    }
+
+    /// Sets the time in which a connection must come about, negotiation included.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// Sets for how long the server may owe an answer and send nothing at all. Then the connection
+    /// counts as broken.
+    #[must_use]
+    pub fn answer_timeout(mut self, limit: Duration) -> Self {
+        self.answer_timeout = limit;
+        self
+    }
+
+    /// Sets for how long a broken connection is tried again before requests fail. Zero tries once.
+    #[must_use]
+    pub fn reconnect_for(mut self, limit: Duration) -> Self {
+        self.reconnect_for = limit;
+        self
+    }
+
+    /// Sets the directory with `ca-cert.pem` and, where the server asks the client for a
+    /// certificate, `client-cert.pem` and `client-key.pem`. Unless said, `EXTANT_NBD_CERTIFICATES`,
+    /// else `~/.pki/libnbd`, as far as they are there. Needs the feature `tls`.
+    #[must_use]
+    pub fn certificates(mut self, directory: impl AsRef<Path>) -> Self {
+        self.certificates = Some(directory.as_ref().to_owned());
+        self
+    }
+}
