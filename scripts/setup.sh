@@ -6,6 +6,7 @@ set -euo pipefail
 needed=(
     bsdtar:libarchive-tools
     bzip2:bzip2
+    casync:casync
     cc:gcc
     cp:coreutils
     debugfs:e2fsprogs
@@ -26,6 +27,8 @@ needed=(
     mksquashfs:squashfs-tools
     mkswap:util-linux
     modprobe:kmod
+    nginx:nginx-light
+    python3:python3
     qemu-img:qemu-utils
     setcap:libcap2-bin
     setfacl:acl

@@ -1,6 +1,7 @@
 //! What a URL names, and what of it may be told.
 
 use crate::error::RemoteError;
+use crate::options::StoreSettings;
 use reqwest::Url;
 
 /// Where objects are.
@@ -131,9 +132,9 @@ impl Address {
 
     /// What the object is called in caches: the URL without what differs from signature to
     /// signature, and the place of the store.
-    pub(crate) fn lasting(&self) -> String {
+    pub(crate) fn lasting(&self, settings: &StoreSettings) -> String {
         let place = PLACES.iter().filter(|_| self.scheme != Scheme::Http);
-        let place: Vec<String> = place.filter_map(|name| std::env::var(name).ok()).collect();
+        let place: Vec<String> = place.filter_map(|name| settings.get(name)).collect();
         let url = self.without_signature();
         if place.is_empty() {
             return url;
@@ -221,7 +222,10 @@ mod tests {
         let text = "https://bob:secret@host:8080/a%20b.img?X-Amz-Signature=secret&id=7#secret";
         let address = Address::parse(text).unwrap();
         assert_eq!(address.shown(), "https://host:8080/a%20b.img?...");
-        assert_eq!(address.lasting(), "https://host:8080/a%20b.img?id=7");
+        assert_eq!(
+            address.without_signature(),
+            "https://host:8080/a%20b.img?id=7"
+        );
         for text in [
             text,
             "https://bob:secret@[bad/x?token=secret",

@@ -38,7 +38,13 @@ fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError>
     let source = match address.scheme {
         Scheme::Http => Source::Http(HttpSource::new(client, &address)),
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
-            let bucket = Bucket::of(&address, &client, &options.timeouts, no_retries())?;
+            let bucket = Bucket::of(
+                &address,
+                &client,
+                &options.timeouts,
+                &options.settings,
+                no_retries(),
+            )?;
             Source::Store(StoreSource::new(bucket, &address)?)
         }
     };

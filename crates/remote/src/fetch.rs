@@ -44,7 +44,7 @@ impl Fetcher {
         let disk = match (&options.cache_dir, pin.identity()) {
             (Some(dir), Some(identity)) => {
                 let most = options.cache_dir_bytes;
-                let url = address.lasting();
+                let url = address.lasting(&options.settings);
                 Some(Arc::new(DiskCache::new(dir, most, &url, &identity)))
             }
             // What cannot be told from its next version is not kept.

@@ -16,6 +16,7 @@
 //! | `fetch` | bringing pieces: runs of neighbours in one request, many at a time |
 //! | `streams` | what is read in sequence, and how far ahead of it to read |
 //! | `disk` | pieces that stay on a local disk, for several processes |
+//! | `upload` | writing an object in parts |
 //! | `device` | the block device |
 //! | `error` | what can go wrong, as sentences |
 //!
@@ -41,9 +42,11 @@ mod pieces;
 mod runtime;
 mod source;
 mod streams;
+mod upload;
 
 pub use error::RemoteError;
-pub use options::{RemoteOptions, Timeouts};
+pub use options::{RemoteOptions, StoreSettings, Timeouts};
+pub use upload::{ObjectWriter, UploadOptions, create};
 
 use extant_blockdev::{DeviceResult, SharedDevice};
 

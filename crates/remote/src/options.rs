@@ -1,5 +1,6 @@
 //! Limits of a remote device.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,43 @@ pub struct RemoteOptions {
     pub in_flight: usize,
     /// How long to wait, and for how long to try again.
     pub timeouts: Timeouts,
+    /// What takes the place of variables of the environment.
+    pub settings: StoreSettings,
+}
+
+/// Variables for the client of a store, such as `AWS_ENDPOINT_URL`, in place of those of the
+/// environment.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StoreSettings(Vec<(String, String)>);
+
+impl StoreSettings {
+    /// Sets a variable.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.0.push((name.to_ascii_uppercase(), value.to_owned()));
+    }
+
+    /// The variables, the last value of one counts.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The value of a variable, from here or from the environment.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let own = self.0.iter().rfind(|(n, _)| n == name);
+        own.map(|(_, value)| value.clone())
+            .or_else(|| std::env::var(name).ok())
+    }
+}
+
+/// Shows names only: values may be secret.
+impl fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
 }
 
 /// Times after which waiting ends.
@@ -40,6 +78,7 @@ impl Default for RemoteOptions {
             cache_dir_bytes: 4 << 30,
             in_flight: 16,
             timeouts: Timeouts::default(),
+            settings: StoreSettings::default(),
         }
     }
 }

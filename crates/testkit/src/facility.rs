@@ -25,6 +25,8 @@ pub enum Facility {
     /// The kernel can hand requests of FUSE on through io_uring (Linux 6.14 and later), and root
     /// may have it do so.
     FuseRings,
+    /// `versitygw` and `gofakes3` are installed (`scripts/s3-servers.sh` does that).
+    S3Servers,
 }
 
 impl fmt::Display for Facility {
@@ -36,6 +38,7 @@ impl fmt::Display for Facility {
             Facility::TmpfsXattrs => "a tmpfs at /dev/shm with user xattrs",
             Facility::Fuse => "/dev/fuse",
             Facility::FuseRings => "FUSE over io_uring",
+            Facility::S3Servers => "two S3 servers",
         })
     }
 }
@@ -68,6 +71,7 @@ impl Facility {
         static XATTR: OnceLock<Result<(), String>> = OnceLock::new();
         static FUSE: OnceLock<Result<(), String>> = OnceLock::new();
         static RINGS: OnceLock<Result<(), String>> = OnceLock::new();
+        static S3: OnceLock<Result<(), String>> = OnceLock::new();
         let verdict = match self {
             Facility::Root => ROOT.get_or_init(probe_root),
             Facility::LoopDevices => LOOP.get_or_init(probe_loop),
@@ -75,6 +79,7 @@ impl Facility {
             Facility::TmpfsXattrs => XATTR.get_or_init(probe_tmpfs_xattrs),
             Facility::Fuse => FUSE.get_or_init(probe_fuse),
             Facility::FuseRings => RINGS.get_or_init(probe_rings),
+            Facility::S3Servers => S3.get_or_init(probe_s3_servers),
         };
         verdict.clone().map_err(|reason| Missing {
             facility: self,
@@ -215,6 +220,18 @@ fn probe_rings() -> Result<(), String> {
     match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled") {
         Ok(text) if text.trim() == "2" => Err("kernel.io_uring_disabled is 2".to_owned()),
         _ => Ok(()),
+    }
+}
+
+fn probe_s3_servers() -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    match ["versitygw", "gofakes3"]
+        .iter()
+        .find(|name| !is_there(name))
+    {
+        Some(name) => Err(format!("{name} is not installed: scripts/s3-servers.sh")),
+        None => Ok(()),
     }
 }
 

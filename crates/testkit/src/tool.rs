@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 const PACKAGES: &[(&str, &str)] = &[
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
+    ("casync", "casync"),
     ("cc", "gcc"),
     ("cp", "coreutils"),
     ("debugfs", "e2fsprogs"),
@@ -27,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("mksquashfs", "squashfs-tools"),
     ("mkswap", "util-linux"),
+    ("nginx", "nginx-light"),
+    ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("resize2fs", "e2fsprogs"),
     ("setcap", "libcap2-bin"),
@@ -188,6 +191,21 @@ impl Tool {
         }
     }
 
+    /// Starts the program and lets it run until what is returned is dropped. Its output goes to the
+    /// file `log`.
+    ///
+    /// # Panics
+    ///
+    /// When the program cannot be started.
+    pub fn background(mut self, log: &std::path::Path) -> Background {
+        let out = std::fs::File::create(log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let err = out
+            .try_clone()
+            .unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let child = self.command.stdout(out).stderr(err).spawn();
+        Background(child.unwrap_or_else(|e| panic!("cannot start {:?}: {e}", self.command)))
+    }
+
     /// Runs and expects success.
     ///
     /// # Panics
@@ -198,4 +216,49 @@ impl Tool {
         assert!(output.code == 0, "{output}");
         output
     }
+}
+
+/// A program that runs until this is dropped.
+#[derive(Debug)]
+pub struct Background(std::process::Child);
+
+impl Background {
+    /// Waits until something listens on a port of this machine.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before that, or nothing listens within 20 seconds.
+    pub fn wait_for_port(&mut self, port: u16) {
+        let began = std::time::Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = self.0.try_wait().unwrap_or_else(|e| panic!("waiting: {e}"));
+            assert!(ended.is_none(), "the server ended: {ended:?}");
+            assert!(
+                began.elapsed().as_secs() < 20,
+                "nothing listens on port {port}"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a port of this machine that nothing listens on.
+///
+/// # Panics
+///
+/// When the system has none.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0");
+    let address = listener.and_then(|listener| listener.local_addr());
+    address
+        .unwrap_or_else(|e| panic!("no free port: {e}"))
+        .port()
 }

@@ -13,7 +13,8 @@ mod store;
 mod transport;
 
 pub(crate) use http::HttpSource;
-pub(crate) use store::{Bucket, StoreSource};
+pub(crate) use store::{Bucket, StoreSource, of_store, path_of};
+pub(crate) use transport::noted;
 
 use crate::error::RemoteError;
 use bytes::Bytes;

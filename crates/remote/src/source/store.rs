@@ -7,12 +7,13 @@ use super::transport::{Transport, noted};
 use super::{Beginning, Pin, Sink};
 use crate::address::{Address, Scheme};
 use crate::error::{RemoteError, innermost};
-use crate::options::Timeouts;
+use crate::options::{StoreSettings, Timeouts};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore, RetryConfig};
 use std::ops::Range;
@@ -27,11 +28,17 @@ const AZURE: &str = "credentials come from AZURE_STORAGE_ACCOUNT_NAME with \
                      AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY; AZURE_SKIP_SIGNATURE=true \
                      asks without any";
 
-/// A bucket of a store.
+/// A bucket of a store, with the means to read from it and to write to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) parts: Arc<dyn Parts>,
 }
+
+/// What writes an object in parts.
+pub(crate) trait Parts: MultipartStore + std::fmt::Debug {}
+
+impl<T: MultipartStore + std::fmt::Debug> Parts for T {}
 
 impl Bucket {
     /// The bucket that the address names, with the settings of the environment. `again` says how
@@ -40,6 +47,7 @@ impl Bucket {
         address: &Address,
         client: &reqwest::Client,
         timeouts: &Timeouts,
+        settings: &StoreSettings,
         again: RetryConfig,
     ) -> Result<Self, RemoteError> {
         let transport = |advice| Transport {
@@ -52,30 +60,60 @@ impl Bucket {
         };
         Ok(match address.scheme {
             Scheme::S3 => {
-                let builder = AmazonS3Builder::from_env()
+                let builder = AmazonS3Builder::from_env();
+                let builder = settings
+                    .iter()
+                    .filter_map(|(name, value)| {
+                        Some((name.to_ascii_lowercase().parse().ok()?, value))
+                    })
+                    .fold(builder, |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_bucket_name(address.bucket())
                     .with_http_connector(transport(AWS))
                     .with_retry(again);
+                let store = Arc::new(builder.build().map_err(bad)?);
                 Self {
-                    objects: Arc::new(builder.build().map_err(bad)?),
+                    objects: store.clone(),
+                    parts: store,
                 }
             }
             Scheme::Gcs => {
-                let builder = GoogleCloudStorageBuilder::from_env()
+                let builder = GoogleCloudStorageBuilder::from_env();
+                let builder = settings
+                    .iter()
+                    .filter_map(|(name, value)| {
+                        Some((name.to_ascii_lowercase().parse().ok()?, value))
+                    })
+                    .fold(builder, |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_bucket_name(address.bucket())
                     .with_http_connector(transport(GOOGLE))
                     .with_retry(again);
+                let store = Arc::new(builder.build().map_err(bad)?);
                 Self {
-                    objects: Arc::new(builder.build().map_err(bad)?),
+                    objects: store.clone(),
+                    parts: store,
                 }
             }
             Scheme::Azure => {
-                let builder = MicrosoftAzureBuilder::from_env()
+                let builder = MicrosoftAzureBuilder::from_env();
+                let builder = settings
+                    .iter()
+                    .filter_map(|(name, value)| {
+                        Some((name.to_ascii_lowercase().parse().ok()?, value))
+                    })
+                    .fold(builder, |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_container_name(address.bucket())
                     .with_http_connector(transport(AZURE))
                     .with_retry(again);
+                let store = Arc::new(builder.build().map_err(bad)?);
                 Self {
-                    objects: Arc::new(builder.build().map_err(bad)?),
+                    objects: store.clone(),
+                    parts: store,
                 }
             }
             Scheme::Http => {

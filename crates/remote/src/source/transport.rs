@@ -29,7 +29,7 @@ tokio::task_local! {
 
 /// Runs requests of `object_store`. If they fail, the error is what the last one met, or what
 /// `otherwise` makes of the error of `object_store`.
-pub(super) async fn noted<T>(
+pub(crate) async fn noted<T>(
     work: impl Future<Output = object_store::Result<T>>,
     otherwise: impl FnOnce(object_store::Error) -> RemoteError,
 ) -> Result<T, RemoteError> {

@@ -3,5 +3,7 @@
 mod bad_servers;
 mod disk_cache;
 mod reading;
+mod s3;
 mod server;
 mod support;
+mod web_servers;

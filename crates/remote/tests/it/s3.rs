@@ -1,0 +1,283 @@
+//! Reading from and writing to two S3 servers.
+
+use crate::support::{hasty, object, read_all};
+use extant_blockdev::{DeviceResult, SharedDevice};
+use extant_remote::{RemoteOptions, StoreSettings, UploadOptions, create, open};
+use extant_testkit::require;
+use extant_testkit::tool::{Background, free_port, tool};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+const PIECE: usize = 64 << 10;
+
+/// A running server with a bucket `images`.
+pub(crate) struct S3 {
+    pub(crate) name: &'static str,
+    port: u16,
+    dir: TempDir,
+    _server: Background,
+}
+
+impl S3 {
+    pub(crate) fn all() -> [S3; 2] {
+        [Self::versitygw(), Self::gofakes3()]
+    }
+
+    fn versitygw() -> S3 {
+        let dir = tempfile::tempdir().unwrap();
+        let port = free_port();
+        // A bucket is a folder.
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("images")).unwrap();
+        let server = tool("versitygw")
+            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive"])
+            .args(["--access", "user", "--secret", "password", "posix"])
+            .args(["--sidecar".as_ref(), dir.path().join("side").as_os_str()])
+            .arg(&root);
+        fs::create_dir(dir.path().join("side")).unwrap();
+        Self::start("versitygw", port, dir, server)
+    }
+
+    fn gofakes3() -> S3 {
+        let dir = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let server = tool("gofakes3")
+            .args(["-host", &format!("127.0.0.1:{port}")])
+            .args(["-backend", "memory", "-initialbucket", "images"]);
+        Self::start("gofakes3", port, dir, server)
+    }
+
+    fn start(
+        name: &'static str,
+        port: u16,
+        dir: TempDir,
+        server: extant_testkit::tool::Tool,
+    ) -> S3 {
+        let mut server = server.background(&dir.path().join("log"));
+        server.wait_for_port(port);
+        S3 {
+            name,
+            port,
+            dir,
+            _server: server,
+        }
+    }
+
+    fn settings(&self) -> StoreSettings {
+        let mut settings = StoreSettings::default();
+        settings.set(
+            "AWS_ENDPOINT_URL",
+            &format!("http://127.0.0.1:{}", self.port),
+        );
+        settings.set("AWS_ACCESS_KEY_ID", "user");
+        settings.set("AWS_SECRET_ACCESS_KEY", "password");
+        settings.set("AWS_REGION", "us-east-1");
+        settings
+    }
+
+    pub(crate) fn options(&self) -> RemoteOptions {
+        let mut options = hasty();
+        options.timeouts = extant_remote::Timeouts::default();
+        options.settings = self.settings();
+        options
+    }
+
+    pub(crate) fn upload(&self) -> UploadOptions {
+        let mut options = UploadOptions::default();
+        options.settings = self.settings();
+        options
+    }
+
+    fn open(&self, key: &str) -> DeviceResult<SharedDevice> {
+        open(&format!("s3://images/{key}"), self.options())
+    }
+
+    /// Writes an object in steps of this many bytes.
+    fn put(&self, key: &str, bytes: &[u8], step: usize) {
+        let url = format!("s3://images/{key}");
+        let writer = create(&url, bytes.len() as u64, self.upload()).unwrap();
+        let device = writer.device();
+        for (n, chunk) in bytes.chunks(step).enumerate() {
+            device.write_at((n * step) as u64, chunk).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    /// Bytes below the folder of the server, if it keeps objects in files.
+    fn bytes_on_disk(&self) -> u64 {
+        fn below(dir: &Path) -> u64 {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            let sizes = entries.map(|entry| match entry.metadata() {
+                Ok(meta) if meta.is_dir() => below(&entry.path()),
+                Ok(meta) => meta.len(),
+                Err(_) => 0,
+            });
+            sizes.sum()
+        }
+        below(&self.dir.path().join("root"))
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    require!(S3Servers);
+    for s3 in S3::all() {
+        for (len, step) in [
+            (0, 1),
+            (1, 1),
+            (PIECE, 999),
+            (20 << 20, 1 << 20),
+            (17 << 20, 9 << 20),
+        ] {
+            let bytes = object(len);
+            let key = format!("dir/an image+{len}.img");
+            s3.put(&key, &bytes, step);
+            let device = s3.open(&key).unwrap_or_else(|e| panic!("{} {e}", s3.name));
+            assert!(read_all(&device).unwrap() == bytes, "{} {key}", s3.name);
+        }
+    }
+}
+
+#[test]
+fn any_order_with_gaps_gives_the_same_object() {
+    require!(S3Servers);
+    for s3 in S3::all() {
+        let len = 40 << 20;
+        let mut bytes = object(len);
+        let mut options = s3.upload();
+        // Two parts in memory, so that the others go through the temporary file.
+        options.memory_bytes = 16 << 20;
+        let writer = create("s3://images/a.img", len as u64, options).unwrap();
+        let device = writer.device();
+        let step = 1 << 20;
+        for n in 0..40 {
+            let at = n * 7 % 40 * step;
+            if n % 5 == 4 {
+                bytes[at..at + step].fill(0);
+                device.zero(at as u64, step as u64).unwrap();
+            } else {
+                device.write_at(at as u64, &bytes[at..at + step]).unwrap();
+            }
+        }
+        device.flush().unwrap();
+        writer.finish().unwrap();
+        assert!(
+            read_all(&s3.open("a.img").unwrap()).unwrap() == bytes,
+            "{}",
+            s3.name
+        );
+    }
+}
+
+#[test]
+fn nothing_appears_before_the_end_and_nothing_of_what_is_given_up() {
+    require!(S3Servers);
+    for s3 in S3::all() {
+        let old = object(3 * PIECE);
+        s3.put("a.img", &old, PIECE);
+        let writer = create("s3://images/a.img", 20 << 20, s3.upload()).unwrap();
+        let device = writer.device();
+        device.write_at(0, &object(9 << 20)).unwrap();
+        assert!(
+            read_all(&s3.open("a.img").unwrap()).unwrap() == old,
+            "{}",
+            s3.name
+        );
+        let other = create("s3://images/b.img", 20 << 20, s3.upload()).unwrap();
+        other.device().write_at(0, &object(9 << 20)).unwrap();
+        drop(other);
+        assert_eq!(s3.open("b.img").unwrap_err().errno(), 2, "{}", s3.name);
+        drop(writer);
+        if s3.name == "versitygw" {
+            assert_eq!(s3.bytes_on_disk(), old.len() as u64, "parts are left");
+        }
+        assert!(device.write_at(10 << 20, &[1]).is_err(), "it was given up");
+        assert!(
+            read_all(&s3.open("a.img").unwrap()).unwrap() == old,
+            "{}",
+            s3.name
+        );
+    }
+}
+
+#[test]
+fn a_changed_object_is_told() {
+    require!(S3Servers);
+    for s3 in S3::all() {
+        s3.put("a.img", &object(40 * PIECE), PIECE);
+        let device = s3.open("a.img").unwrap();
+        let mut buf = [0; 512];
+        device.read_at(10 * PIECE as u64, &mut buf).unwrap();
+        let mut other = object(40 * PIECE);
+        other.reverse();
+        s3.put("a.img", &other, PIECE);
+        let error = device.read_at(30 * PIECE as u64, &mut buf).unwrap_err();
+        assert!(
+            error.to_string().contains("changed"),
+            "{}: {error}",
+            s3.name
+        );
+        assert_eq!(error.errno(), 116);
+    }
+}
+
+#[test]
+fn refusals_are_told_without_secrets() {
+    require!(S3Servers);
+    let s3 = S3::versitygw();
+    assert_eq!(s3.open("none.img").unwrap_err().errno(), 2);
+    let no_bucket = open("s3://nothing/a.img", s3.options()).unwrap_err();
+    assert_eq!(no_bucket.errno(), 2, "{no_bucket}");
+    let mut options = s3.options();
+    options.settings.set("AWS_SECRET_ACCESS_KEY", "hidden-word");
+    let error = open("s3://images/a.img", options).unwrap_err();
+    assert_eq!(error.errno(), 13, "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("AWS_ACCESS_KEY_ID") && text.contains("SignatureDoesNotMatch"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("hidden-word") && !text.contains("password"),
+        "{text}"
+    );
+    let mut options = s3.upload();
+    options.settings.set("AWS_SECRET_ACCESS_KEY", "hidden-word");
+    let error = create("s3://images/a.img", 100 << 20, options).unwrap_err();
+    assert_eq!(error.errno(), 13, "{error}");
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_at_once() {
+    for url in [
+        "http://127.0.0.1:1/a",
+        "https://host/a",
+        "s3://bucket/a?versionId=1",
+    ] {
+        let error = create(url, 1, UploadOptions::default()).unwrap_err();
+        assert_eq!(error.errno(), 22, "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_ends_an_upload_in_time() {
+    require!(S3Servers);
+    let s3 = S3::gofakes3();
+    let mut options = s3.upload();
+    options.timeouts = hasty().timeouts;
+    let writer = create("s3://images/a.img", 40 << 20, options).unwrap();
+    let device = writer.device();
+    device.write_at(0, &object(9 << 20)).unwrap();
+    drop(s3);
+    let rest = object(31 << 20);
+    let result = device
+        .write_at(9 << 20, &rest)
+        .and_then(|()| writer.finish());
+    assert!(
+        result
+            .unwrap_err()
+            .to_string()
+            .contains("s3://images/a.img")
+    );
+}

@@ -1,0 +1,129 @@
+//! Web servers as they are installed: one that knows ranges, and one that does not.
+
+use crate::support::{hasty, object, read_all, text};
+use extant_remote::open;
+use extant_testkit::tool::{Background, free_port, tool};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+const PIECE: usize = 64 << 10;
+
+/// nginx over a folder.
+struct Nginx {
+    port: u16,
+    dir: TempDir,
+    _server: Background,
+}
+
+impl Nginx {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let at = dir.path().display();
+        // Its workers are other users when it is started by root.
+        let user = if rustix::process::geteuid().is_root() {
+            "user root;"
+        } else {
+            ""
+        };
+        let config = format!(
+            "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
+             events {{}}
+             http {{
+                 access_log off;
+                 client_body_temp_path {at}/t1; proxy_temp_path {at}/t2;
+                 fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
+                 server {{
+                     listen 127.0.0.1:{port};
+                     root {at}/root;
+                     location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
+                     location /whole/ {{ alias {at}/root/; max_ranges 0; }}
+                 }}
+             }}"
+        );
+        fs::write(dir.path().join("nginx.conf"), config).unwrap();
+        let server = tool("nginx").args([
+            "-c".as_ref(),
+            dir.path().join("nginx.conf").as_os_str(),
+            "-p".as_ref(),
+            dir.path().as_os_str(),
+            "-e".as_ref(),
+            dir.path().join("errors").as_os_str(),
+        ]);
+        let mut server = server.background(&dir.path().join("log"));
+        server.wait_for_port(port);
+        Self {
+            port,
+            dir,
+            _server: server,
+        }
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.dir.path().join("root").join(name), bytes).unwrap();
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+#[test]
+fn nginx_is_read_directly_and_through_redirects() {
+    let nginx = Nginx::start();
+    for len in [0, 1, PIECE, 3 * PIECE + 17, 5 << 20] {
+        let bytes = object(len);
+        nginx.put("an image.img", &bytes);
+        for path in ["an%20image.img", "moved/an%20image.img"] {
+            let device = open(&nginx.url(path), hasty()).unwrap();
+            assert!(read_all(&device).unwrap() == bytes, "{len} bytes at {path}");
+        }
+    }
+    assert_eq!(open(&nginx.url("none"), hasty()).unwrap_err().errno(), 2);
+}
+
+#[test]
+fn an_object_that_changes_under_nginx_is_told() {
+    let nginx = Nginx::start();
+    nginx.put("a.img", &object(20 * PIECE));
+    let device = open(&nginx.url("a.img"), hasty()).unwrap();
+    device.read_at(4 * PIECE as u64, &mut [0; 512]).unwrap();
+    nginx.put("a.img", &object(19 * PIECE));
+    let error = device
+        .read_at(15 * PIECE as u64, &mut [0; 512])
+        .unwrap_err();
+    assert!(text(&error).contains("changed"), "{error}");
+    fs::remove_file(nginx.dir.path().join("root/a.img")).unwrap();
+    let error = device
+        .read_at(17 * PIECE as u64, &mut [0; 512])
+        .unwrap_err();
+    assert!(text(&error).contains("no such object"), "{error}");
+    // What is in memory is of the version that was opened.
+    device.read_at(4 * PIECE as u64, &mut [0; 512]).unwrap();
+}
+
+#[test]
+fn nginx_without_ranges_is_refused() {
+    let nginx = Nginx::start();
+    nginx.put("a.img", &object(20 * PIECE));
+    let error = open(&nginx.url("whole/a.img"), hasty()).unwrap_err();
+    assert!(text(&error).contains("ranges"), "{error}");
+}
+
+#[test]
+fn the_server_of_python_is_refused_with_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    fs::write(dir.path().join("a.img"), object(20 * PIECE)).unwrap();
+    let server = tool("python3")
+        .args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"])
+        .arg(dir.path())
+        .arg(port.to_string());
+    let mut server = server.background(Path::new("/dev/null"));
+    server.wait_for_port(port);
+    let error = open(&format!("http://127.0.0.1:{port}/a.img"), hasty()).unwrap_err();
+    assert!(text(&error).contains("download"), "{error}");
+}
