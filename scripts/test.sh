@@ -9,7 +9,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 # The seeds of random tests are made from the code of the engine and its model: other ones whenever that changes, the same
 # when it is tested again.
 code_sum() {
-    find crates/core crates/testkit -name '*.rs' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha1sum | cut -c 1-40
+    find crates/store crates/core crates/testkit -name '*.rs' -print0 | LC_ALL=C sort -z | xargs -0 cat | sha1sum | cut -c 1-40
 }
 export EXTANT_SEED_FROM="${EXTANT_SEED_FROM:-$(code_sum)}"
 
@@ -31,7 +31,7 @@ fi
 if cargo clippy --version >/dev/null 2>&1; then
     step "clippy"
     cargo clippy --locked --workspace --all-targets -- -D warnings
-    cargo clippy --locked -p extant-core -p extant-bench --features extant-bench/baseline,extant-bench/lockstat \
+    cargo clippy --locked -p extant-store -p extant-core -p extant-bench --features extant-bench/baseline,extant-bench/lockstat \
         --all-targets -- -D warnings
 else
     echo "SKIPPED: clippy is not installed"
@@ -53,7 +53,7 @@ cargo test --locked --workspace --no-fail-fast
 
 # What the engine is compared with does the same work.
 step "replaced forms"
-cargo test --locked -p extant-core --features baseline --lib -- alloc:: data::baseline::
+cargo test --locked -p extant-store -p extant-core --features extant-core/baseline --lib -- alloc:: store_tests:: data::baseline::
 
 # Locks and atomics that workers share are counted.
 step "what workers share"

@@ -47,6 +47,11 @@ const SANITIZED: &[Sanitized] = &[
         filters: &["direct_io::", "files::", "memory::", "uring::"],
     },
     Sanitized {
+        package: "extant-store",
+        target: LIBRARY,
+        filters: &["thread"],
+    },
+    Sanitized {
         package: "extant-core",
         target: LIBRARY,
         filters: &["thread"],

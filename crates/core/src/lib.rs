@@ -2,6 +2,7 @@
 //!
 //! Adapters open an [`fs::Fs`], hold [`inode::Inode`]s and do everything to them through [`ops`].
 //! The other rooms are open to tests, to benchmarks and to tools that look at the structure itself.
+//! Those below [`fs`] are the crate `extant-store`, which knows no files; they are shown here too.
 //!
 //! | room | owns |
 //! |---|---|
@@ -27,26 +28,25 @@
 //! From `meta` to `mount` that is their order: a room names and calls what is below it.
 #![forbid(unsafe_code)]
 
-pub mod alloc;
-pub mod clock;
 pub mod data;
 pub mod dir;
-pub mod error;
 pub mod fs;
 pub mod inode;
-pub mod journal;
 pub mod lifecycle;
 pub mod map;
-pub mod meta;
 pub mod mount;
-#[cfg(feature = "mutants")]
-pub mod mutants;
-#[cfg(not(feature = "mutants"))]
-mod mutants;
 mod names;
 pub mod ops;
 pub mod quota;
-pub mod volume;
 pub mod xattr;
+
+#[cfg(test)]
+mod store_tests;
+
+#[cfg(feature = "mutants")]
+pub use extant_store::mutants;
+#[cfg(not(feature = "mutants"))]
+use extant_store::mutants;
+pub use extant_store::{alloc, clock, error, journal, meta, volume};
 
 pub use error::{Error, InPlace, Place, Result};

@@ -131,11 +131,21 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-remote", &["extant-blockdev", "extant-sync"]),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
+        "extant-store",
+        &[
+            "extant-format",
+            "extant-blockdev",
+            "extant-jbd2",
+            "extant-sync",
+        ],
+    ),
+    (
         "extant-core",
         &[
             "extant-format",
             "extant-blockdev",
             "extant-jbd2",
+            "extant-store",
             "extant-sync",
         ],
     ),

@@ -17,37 +17,42 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// Where the engine lies.
-const ENGINE: &str = "crates/core/src/";
+/// Where the engine lies: rooms that Cargo keeps below, and those above.
+const ENGINE: &[&str] = &["crates/store/src/", UPPER];
+const UPPER: &str = "crates/core/src/";
 
 /// One file of the engine.
 struct RoomFile {
-    /// Path inside the engine.
+    /// Which part of the engine it is in.
+    part: &'static str,
+    /// Path inside that part.
     path: String,
     text: String,
 }
 
 /// Checks the engine of the workspace at `root`.
 pub(super) fn check(root: &Path) -> Vec<Finding> {
-    let engine = root.join(ENGINE);
-    let mut paths = Vec::new();
-    super::rust_files(&engine, &mut paths);
-    let files = paths.iter().filter_map(|path| {
-        Some(RoomFile {
-            path: path
-                .strip_prefix(&engine)
-                .ok()?
-                .to_string_lossy()
-                .replace('\\', "/"),
-            text: fs::read_to_string(path).ok()?,
-        })
-    });
-    check_files(&files.collect::<Vec<_>>())
+    let mut files = Vec::new();
+    for &part in ENGINE {
+        let folder = root.join(part);
+        let mut paths = Vec::new();
+        super::rust_files(&folder, &mut paths);
+        files.extend(paths.iter().filter_map(|path| {
+            let inside = path.strip_prefix(&folder).ok()?;
+            Some(RoomFile {
+                part,
+                path: inside.to_string_lossy().replace('\\', "/"),
+                text: fs::read_to_string(path).ok()?,
+            })
+        }));
+    }
+    check_files(&files)
 }
 
 /// Checks files given as paths inside the engine and texts.
 pub fn check_rooms(files: &[(&str, &str)]) -> Vec<Finding> {
     let file = |(path, text): &(&str, &str)| RoomFile {
+        part: UPPER,
         path: (*path).to_owned(),
         text: (*text).to_owned(),
     };
@@ -63,16 +68,24 @@ fn check_files(files: &[RoomFile]) -> Vec<Finding> {
             !is_test
         })
         .collect();
+    let parts: BTreeMap<&str, &str> = files
+        .iter()
+        .map(|file| (file.path.as_str(), file.part))
+        .collect();
+    let whole_path = |name: &str| format!("{}{name}", parts.get(name).unwrap_or(&UPPER));
     let mut findings = Vec::new();
     let mut used = vec![false; allowed::STEPS_UP.len()];
     let homes = homes(&sources, &mut findings);
+    for finding in &mut findings {
+        finding.path = whole_path(&finding.path);
+    }
     for source in &sources {
         if source.name == "lib.rs" {
             continue;
         }
         let Some(from) = rank_of(source.name) else {
             findings.push(Finding {
-                path: format!("{ENGINE}{}", source.name),
+                path: whole_path(source.name),
                 line: 0,
                 what: "a folder without a place in the order of rooms (allowed.rs)".to_owned(),
             });
@@ -90,7 +103,7 @@ fn check_files(files: &[RoomFile]) -> Vec<Finding> {
             match exception {
                 Some(n) => used[n] = true,
                 None => findings.push(Finding {
-                    path: format!("{ENGINE}{}", source.name),
+                    path: whole_path(source.name),
                     line,
                     what: format!(
                         "{what} of {room}, a room above: move one of the two (order in allowed.rs)"
@@ -120,7 +133,7 @@ fn check_files(files: &[RoomFile]) -> Vec<Finding> {
         .filter(|(_, used)| is_whole && !used)
     {
         findings.push(Finding {
-            path: format!("{ENGINE}{file}"),
+            path: whole_path(file),
             line: 0,
             what: format!("no longer steps up to {room}: take the exception out of allowed.rs"),
         });
@@ -169,7 +182,7 @@ fn homes<'a>(sources: &'a [Source<'_>], findings: &mut Vec<Finding>) -> Homes<'a
             let is_fs = of == "Fs";
             if is_fs && room < of_fs {
                 findings.push(Finding {
-                    path: format!("{ENGINE}{}", source.name),
+                    path: source.name.to_owned(),
                     line: source.line_of(block.start),
                     what: "impl Fs below fs: take the volume, the journal or a handle".to_owned(),
                 });

@@ -1,0 +1,73 @@
+//! The time of day, which can be made to stand still.
+//!
+//! Everything that the engine stores as a time comes from here. A process in which the clock stands
+//! still writes what depends on nothing but the operations: not on the hour, and not on the CPUs it
+//! happens to run on.
+
+use extant_format::inode::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970 at which the clock stands; this many mean that it runs.
+const RUNS: u64 = u64::MAX;
+
+/// Stored once, before there are other threads.
+static STANDS_AT: AtomicU64 = AtomicU64::new(RUNS);
+
+/// Makes the clock of this process stand still at this many seconds since 1970, for all that is
+/// written from here on. For a process that has not opened any file system yet. Changes should then
+/// come from one thread, into file systems that were opened without a background thread.
+pub fn stand_still(seconds: u64) {
+    extant_sync::keep_one_shard();
+    STANDS_AT.store(seconds, Ordering::Relaxed);
+}
+
+/// Where the clock stands, in seconds since 1970; `None` while it runs.
+#[inline]
+#[must_use]
+pub fn stands_at() -> Option<u64> {
+    Some(STANDS_AT.load(Ordering::Relaxed)).filter(|seconds| *seconds != RUNS)
+}
+
+/// The time of now, as inodes store it.
+#[must_use]
+pub fn now() -> Timestamp {
+    if let Some(seconds) = stands_at() {
+        return whole(seconds);
+    }
+    // A clock before 1970 is as wrong as any: the beginning of time will do.
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp {
+        nanos: since.subsec_nanos(),
+        ..whole(since.as_secs())
+    }
+}
+
+/// The time at the last tick of the system, which takes less time to read than [`now`].
+#[inline]
+pub fn coarse_now() -> Timestamp {
+    if let Some(seconds) = stands_at() {
+        return whole(seconds);
+    }
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp {
+        secs: time.tv_sec,
+        // Below a thousand million.
+        nanos: time.tv_nsec as u32,
+    }
+}
+
+/// Seconds since 1970.
+pub fn seconds() -> u64 {
+    u64::try_from(now().secs).unwrap_or(0)
+}
+
+fn whole(seconds: u64) -> Timestamp {
+    Timestamp {
+        secs: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanos: 0,
+    }
+}

@@ -1,0 +1,106 @@
+//! Checkpoint: committed images go home, and the log's tail follows.
+//!
+//! Of each block only the newest committed image is written; older ones were superseded in the
+//! queue. Writes are sorted and as large as the blocks allow. A block that stops being metadata
+//! while a batch with it is being written makes the commit that frees it wait for the batch: see
+//! [`Queue::drop_images`](super::queue::Queue::drop_images).
+//!
+//! The tail moves in one of two ways while changes go on. Under pressure the home writes are
+//! flushed and the tail is made durable at once, so that the space is free. In the background it is
+//! handed to the next commit, whose first flush covers the home writes: no flush of its own.
+
+use super::commit::tid;
+use super::{CHECKPOINT, Journal, LOG, Seq, home};
+use crate::mutants::{Mutant, is_on};
+use crate::{Error, Result};
+use extant_format::Pblk;
+use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
+
+/// Blocks written before those who drop images get their turn.
+const BATCH: usize = 1024;
+
+/// How the tail of the log follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// At once, with flushes of its own.
+    Now,
+    /// With the next commit.
+    NextCommit,
+    /// Nothing is left in the log, nor will there be: the file system is being closed.
+    Empty,
+}
+
+impl Journal {
+    /// Writes everything committed to where it belongs and frees its space in the log.
+    ///
+    /// # Errors
+    /// When the device fails, which stops the journal; why the journal stopped, when it has.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_with(Tail::Now)
+    }
+
+    /// Writes everything committed to where it belongs; `tail` says how its space in the log
+    /// becomes free.
+    ///
+    /// # Errors
+    /// When the device fails, which stops the journal; why the journal stopped, when it has.
+    pub fn checkpoint_with(&self, tail: Tail) -> Result<()> {
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        if self.log.is_none() {
+            return Ok(());
+        }
+        let turn = self.checkpointing.lock_ascending(CHECKPOINT);
+        self.check_going()?;
+        let outcome = self.write_queued(tail);
+        drop(turn);
+        if let Err(cause) = &outcome {
+            self.stop(cause);
+        }
+        outcome
+    }
+
+    fn write_queued(&self, tail: Tail) -> Result<()> {
+        // Images enter the queue before their transaction counts as durable.
+        let upto = self.progress.durable();
+        let blocks = self.queue.blocks();
+        if let (true, Some(log)) = (is_on(Mutant::TailTooEarly), &self.log) {
+            let mut writer = log.lock_ascending(LOG);
+            writer
+                .set_tail(Some(tid(upto.next())))
+                .map_err(Error::log)?;
+        }
+        let mut written: Vec<(Pblk, Seq)> = Vec::with_capacity(blocks.len());
+        for blocks in blocks.chunks(BATCH) {
+            self.check_going()?;
+            let mut batch = self.queue.begin(blocks);
+            home::write(
+                self.volume.device(),
+                self.volume.block_size(),
+                &batch.images,
+            )?;
+            written.append(&mut batch.seqs);
+        }
+        self.counters.checkpoints.inc();
+        self.counters.checkpointed.add(written.len() as i64);
+        if tail != Tail::NextCommit {
+            let begun = self.flushes.begin();
+            if !is_on(Mutant::HomeNotFlushed) {
+                self.volume.device().flush()?;
+            }
+            self.flushes.done(begun);
+            self.counters.flushes.inc();
+        }
+        self.queue.remove(&written);
+        if let Some(log) = &self.log {
+            let mut writer = log.lock_ascending(LOG);
+            let first_live = Some(tid(upto.next()));
+            match tail {
+                Tail::Now => writer.set_tail(first_live),
+                Tail::NextCommit => writer.queue_tail(first_live),
+                Tail::Empty => writer.close(),
+            }
+            .map_err(Error::log)?;
+        }
+        Ok(())
+    }
+}
