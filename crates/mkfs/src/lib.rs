@@ -27,5 +27,5 @@ pub mod standing;
 pub mod write;
 
 pub use defaults::FormatOptions;
-pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build};
+pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
 pub use write::{Progress, Silent};

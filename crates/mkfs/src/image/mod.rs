@@ -129,29 +129,44 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Report, BuildError> {
+    let output = |size| {
+        let Some(window) = window else {
+            return Ok(Output::create(path, size)?);
+        };
+        let limit = window.end.saturating_sub(window.start);
+        if size > limit {
+            let because = "the room that is there";
+            return Err(PlanError::TooLarge {
+                size,
+                limit,
+                because,
+            }
+            .into());
+        }
+        Ok(Output::in_place(path, &window, size)?)
+    };
+    build_into(tree, output, options, progress)
+}
+
+/// Builds an image of `tree` in what `output` makes of its size in bytes, such as a device of the
+/// caller's ([`Output::on_device`]). Each block is written once, in an order that depends on the
+/// threads, and nothing is read. Without a tree the file system is empty.
+///
+/// # Errors
+/// [`BuildError`]; what was made then holds part of an image.
+pub fn build_into(
+    tree: Option<&Tree>,
+    output: impl FnOnce(u64) -> Result<Output, BuildError> + Send,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Report, BuildError> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads.map_or(0, NonZero::get))
         .build()
         .map_err(|e| BuildError::Threads(e.to_string()))?;
     pool.install(|| {
         let planned = Planned::new(tree, options)?;
-        let size = planned.draft.layout().options().size;
-        let output = match window {
-            None => Output::create(path, size)?,
-            Some(window) => {
-                let limit = window.end.saturating_sub(window.start);
-                if size > limit {
-                    let because = "the room that is there";
-                    return Err(PlanError::TooLarge {
-                        size,
-                        limit,
-                        because,
-                    }
-                    .into());
-                }
-                Output::in_place(path, &window, size)?
-            }
-        };
+        let output = output(planned.draft.layout().options().size)?;
         let report = planned.write(&output, progress)?;
         output.commit()?;
         Ok(report)

@@ -335,7 +335,7 @@ mod tests {
     fn parts_are_large_enough_and_not_too_many() {
         for size in [0, 1, SMALLEST_PART, 80 << 30, 100 << 30, 5 << 40] {
             let part = part_bytes(size);
-            assert!(part >= SMALLEST_PART && part <= 5 << 30);
+            assert!((SMALLEST_PART..=5 << 30).contains(&part));
             assert!(size.div_ceil(part) <= MOST_PARTS, "{size}");
         }
     }

@@ -279,16 +279,18 @@ mod tests {
         }
         assert_eq!(written.0, [0..3, 4..10]);
         written.add(1..8);
-        assert_eq!(written.0, [0..10]);
         assert!(written.is_all(10) && !written.is_all(11));
+        assert_eq!(written.0.len(), 1);
     }
 
     #[test]
     fn any_order_gives_the_same_parts_within_bounded_memory() {
         let size: u64 = 10 * 1000 + 300;
         let bytes: Vec<u8> = (0..size).map(|n| (n * 7 % 251) as u8 + 1).collect();
-        let mut options = UploadOptions::default();
-        options.memory_bytes = 3000;
+        let options = UploadOptions {
+            memory_bytes: 3000,
+            ..UploadOptions::default()
+        };
         for step in [1, 3, 7, 19, 101] {
             let mut parts = Parts::new(size, 1000, &options);
             let mut object = vec![0; size as usize];

@@ -2,6 +2,7 @@
 
 mod bad_servers;
 mod disk_cache;
+mod ext4;
 mod reading;
 mod s3;
 mod server;

@@ -4,20 +4,20 @@ use crate::support::{hasty, object, read_all, text};
 use extant_remote::open;
 use extant_testkit::tool::{Background, free_port, tool};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const PIECE: usize = 64 << 10;
 
 /// nginx over a folder.
-struct Nginx {
+pub(crate) struct Nginx {
     port: u16,
     dir: TempDir,
     _server: Background,
 }
 
 impl Nginx {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = free_port();
         let root = dir.path().join("root");
@@ -62,11 +62,15 @@ impl Nginx {
         }
     }
 
-    fn put(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.dir.path().join("root").join(name), bytes).unwrap();
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.root().join(name), bytes).unwrap();
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
 }
@@ -96,7 +100,7 @@ fn an_object_that_changes_under_nginx_is_told() {
         .read_at(15 * PIECE as u64, &mut [0; 512])
         .unwrap_err();
     assert!(text(&error).contains("changed"), "{error}");
-    fs::remove_file(nginx.dir.path().join("root/a.img")).unwrap();
+    fs::remove_file(nginx.root().join("a.img")).unwrap();
     let error = device
         .read_at(17 * PIECE as u64, &mut [0; 512])
         .unwrap_err();
