@@ -20,6 +20,7 @@ needed=(
     getfattr:attr
     groff:groff-base
     gzip:gzip
+    img2simg:android-sdk-libsparse-utils
     jq:jq
     losetup:mount
     lz4:lz4
@@ -33,6 +34,7 @@ needed=(
     setcap:libcap2-bin
     setfacl:acl
     sgdisk:gdisk
+    simg2img:android-sdk-libsparse-utils
     tar:tar
     valgrind:valgrind
     xz:xz-utils

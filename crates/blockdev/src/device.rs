@@ -119,6 +119,16 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         write_zeroes(self, offset, len)
     }
 
+    /// Makes the device `size` bytes long, if it is shorter; what is new reads as zeroes. For
+    /// formats whose files grow. The default is for devices that keep their size.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `OutOfRange` where the device cannot grow; `Open` when the system refuses.
+    fn grow(&self, size: u64) -> DeviceResult<()> {
+        let len = size.saturating_sub(self.size());
+        self.check_writable("write", size - len, len)
+    }
+
     /// Starts a batch of requests; see [`Request`] for the order inside a batch. The
     /// default does the batch in the calling thread before it returns.
     fn submit(&self, batch: Vec<Request>) -> Completion {

@@ -31,6 +31,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "calls an instruction after it asked whether the processor has it",
     ),
     (
+        "crates/formats/src/qcow2/below.rs",
+        "imago's storage trait has unsafe methods",
+    ),
+    (
         "crates/fuse/src/attach.rs",
         "the helper that mounts passes a descriptor by its number",
     ),
@@ -159,6 +163,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-sync",
         ],
     ),
+    ("extant-formats", &["extant-blockdev", "extant-sync"]),
     (
         "extant-fsck",
         &[
@@ -195,6 +200,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-core",
             "extant-format",
+            "extant-formats",
             "extant-fsck",
             "extant-fuse",
             "extant-host",
@@ -207,6 +213,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant",
             "extant-blockdev",
             "extant-format",
+            "extant-formats",
             "extant-fsck",
             "extant-jbd2",
             "extant-mkfs",

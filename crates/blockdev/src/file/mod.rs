@@ -29,7 +29,7 @@ pub use replace::{HeldFile, hold_for_replacing};
 use crate::device::{total_len, write_zeroes};
 use crate::{BlockDevice, Completion, DeviceError, DeviceResult, Request};
 use direct::DirectFile;
-use extant_sync::debug_assert_may_wait_for_device;
+use extant_sync::{LockClass, Mutex, Rank, debug_assert_may_wait_for_device};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -46,6 +46,8 @@ const MAX_SLICES: usize = 1024;
 /// Holes are at least as large on most file systems.
 const PAGE: u64 = 4096;
 
+static GROWTH_CLASS: LockClass = LockClass::new("growth of a file", Rank::Leaf);
+
 /// A device in a regular file or a block special file.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -58,6 +60,7 @@ pub struct FileDevice {
     /// them on; `None` where the system has no such reads.
     uncached: OnceLock<Option<DirectFile>>,
     size: AtomicU64,
+    growth: Mutex<()>,
     writable: bool,
     locked: bool,
     block_special: bool,
@@ -392,6 +395,15 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         write_zeroes(self, offset, len)
+    }
+
+    fn grow(&self, size: u64) -> DeviceResult<()> {
+        // A second thread that grows by less would cut what the first has grown.
+        let _alone = self.growth.lock();
+        if size <= self.size() {
+            return Ok(());
+        }
+        self.set_len(size)
     }
 
     fn logical_sector(&self) -> u32 {

@@ -2,8 +2,9 @@
 
 use super::direct::DirectFile;
 use super::mounted::is_loop_mounted;
-use super::{Backend, FileDevice, backend};
+use super::{Backend, FileDevice, GROWTH_CLASS, backend};
 use crate::{DeviceError, DeviceResult};
+use extant_sync::Mutex;
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, ioctl_blksszget, seek};
 use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -237,6 +238,7 @@ impl FileOptions {
             direct,
             uncached: OnceLock::new(),
             size: AtomicU64::new(size),
+            growth: Mutex::new(&GROWTH_CLASS, ()),
             writable: self.mode != Mode::ReadOnly,
             locked: self.guarded || self.mode != Mode::ReadOnly,
             block_special,

@@ -1,0 +1,146 @@
+//! VHD, as in Microsoft's "Virtual Hard Disk Image Format Specification" (version 1.0, 2006).
+//!
+//! | file | owns |
+//! |---|---|
+//! | `footer` | the footer and the header of a dynamic disk: fields, checksums, geometry |
+//! | `dynamic` | the virtual disk of a dynamic VHD, read and written in place |
+//!
+//! A fixed disk is the bytes of the disk and a footer. A dynamic one has a copy of the footer in
+//! front, a header, a table of blocks, blocks in any order, and the footer at the end. A
+//! differencing disk, which needs its parent, is refused.
+
+mod dynamic;
+mod footer;
+
+use crate::{CreateHow, Format, FormatError, OpenHow};
+use dynamic::Dynamic;
+use extant_blockdev::{BlockDevice, DeviceResult, SharedDevice, WindowDevice};
+use footer::{COOKIE, DiskType, Footer, SECTOR};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// The name of the format in errors.
+pub(super) const NAME: &str = "VHD";
+
+/// Most bytes of a disk: what the geometry of the specification and 32 bits of sectors allow.
+const LARGEST: u64 = 0xff00_0000 * SECTOR;
+
+/// Which VHD a device holds; `head` is its first sector.
+pub(crate) fn recognise(device: &dyn BlockDevice, head: &[u8]) -> DeviceResult<Option<Format>> {
+    if head.starts_with(COOKIE) {
+        return Ok(Some(Format::Vhd));
+    }
+    let Some(last) = device.size().checked_sub(SECTOR) else {
+        return Ok(None);
+    };
+    let mut tail = [0; SECTOR as usize];
+    device.read_at(last, &mut tail)?;
+    // What the content of a raw disk may be by chance has no checksum.
+    Ok(Footer::parse(&tail).ok().map(|footer| match footer.kind() {
+        Some(DiskType::Fixed) | None => Format::VhdFixed,
+        Some(_) => Format::Vhd,
+    }))
+}
+
+/// Reads the footer: the last sector, or its copy in the first one.
+fn read_footer(device: &dyn BlockDevice) -> Result<Footer, FormatError> {
+    let damaged = |reason| FormatError::Damaged {
+        device: device.name(),
+        format: NAME,
+        reason,
+    };
+    let size = device.size();
+    let Some(last) = size.checked_sub(SECTOR) else {
+        return Err(damaged(format!("it has {size} bytes, fewer than a footer")));
+    };
+    let mut sector = [0; SECTOR as usize];
+    device.read_at(last, &mut sector)?;
+    let at_end = Footer::parse(&sector);
+    device.read_at(0, &mut sector)?;
+    // The copy says more of a dynamic disk whose end was being written.
+    match (Footer::parse(&sector), at_end) {
+        (Ok(copy), _) => Ok(copy),
+        (Err(_), Ok(footer)) => Ok(footer),
+        (Err(in_copy), Err(in_footer)) => Err(damaged(if sector.starts_with(COOKIE) {
+            format!("{in_copy} in the copy of the footer, and at the end, {in_footer}")
+        } else {
+            format!("{in_footer} in the footer")
+        })),
+    }
+}
+
+/// Opens the virtual disk.
+pub(crate) fn open(device: SharedDevice, how: &OpenHow) -> Result<SharedDevice, FormatError> {
+    let footer = read_footer(&*device)?;
+    let size = footer.disk_size();
+    match footer.kind() {
+        Some(DiskType::Fixed) => {
+            let room = device.size() - SECTOR;
+            if size > room {
+                return Err(FormatError::Damaged {
+                    device: device.name(),
+                    format: NAME,
+                    reason: format!("its disk has {size} bytes, and {room} are there"),
+                });
+            }
+            let window = WindowDevice::new(device, 0, size)?;
+            Ok(Arc::new(if how.writable {
+                window
+            } else {
+                window.read_only()
+            }))
+        }
+        Some(DiskType::Dynamic) => Ok(Arc::new(Dynamic::open(device, &footer, how.writable)?)),
+        Some(DiskType::Differencing) => Err(FormatError::Unsupported {
+            device: device.name(),
+            what: "a differencing VHD disk image, which needs its parent".to_owned(),
+            advice:
+                "merge it into its parent first, or convert it: qemu-img convert -O vpc OLD NEW"
+                    .to_owned(),
+        }),
+        None => Err(FormatError::Unsupported {
+            device: device.name(),
+            what: format!("a VHD disk image of the type {}", footer.kind_number()),
+            advice: "only fixed (2) and dynamic (3) ones are known".to_owned(),
+        }),
+    }
+}
+
+fn check_size(size: u64) -> Result<(), FormatError> {
+    let reason = if size == 0 || !size.is_multiple_of(SECTOR) {
+        "it has a whole number of sectors of 512 bytes, and at least one"
+    } else if size > LARGEST {
+        "2040 GiB are the most"
+    } else {
+        return Ok(());
+    };
+    Err(FormatError::BadSize {
+        format: NAME,
+        size,
+        reason,
+    })
+}
+
+/// Makes a fixed VHD.
+pub(crate) fn create_fixed(
+    device: SharedDevice,
+    size: u64,
+    how: &CreateHow,
+) -> Result<SharedDevice, FormatError> {
+    check_size(size)?;
+    device.grow(size + SECTOR)?;
+    let footer = Footer::new(DiskType::Fixed, size, how);
+    device.write_at(device.size() - SECTOR, footer.as_bytes())?;
+    Ok(Arc::new(WindowDevice::new(device, 0, size)?))
+}
+
+/// Makes a dynamic VHD without blocks.
+pub(crate) fn create_dynamic(
+    device: SharedDevice,
+    size: u64,
+    how: &CreateHow,
+) -> Result<SharedDevice, FormatError> {
+    check_size(size)?;
+    let footer = Footer::new(DiskType::Dynamic, size, how);
+    Ok(Arc::new(Dynamic::create(device, &footer)?))
+}
