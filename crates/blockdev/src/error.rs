@@ -164,6 +164,14 @@ pub enum DeviceError {
         /// The partitions that exist, as a clause.
         present: String,
     },
+    /// What is there cannot be opened, or not in the way asked for.
+    #[error("{place}: {reason}")]
+    Refused {
+        /// The path or address given.
+        place: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The request was never started, because one before it in the batch failed.
     #[error("not done, because an earlier request of the same batch failed")]
     Cancelled,
@@ -183,7 +191,7 @@ impl DeviceError {
             Self::NotADevice { .. } => Errno::NOTBLK,
             Self::InUse { .. } | Self::Attached { .. } => Errno::BUSY,
             Self::TooSmall { .. } => Errno::NOSPC,
-            Self::NoDirectIo { .. } => Errno::OPNOTSUPP,
+            Self::NoDirectIo { .. } | Self::Refused { .. } => Errno::OPNOTSUPP,
             Self::BadWindow { .. } | Self::TwoPlaces { .. } | Self::BadPartitionTable { .. } => {
                 Errno::INVAL
             }

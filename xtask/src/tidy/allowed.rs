@@ -67,6 +67,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "programs that pretend owners are heard in the C library only, whose functions take pointers",
     ),
     (
+        "crates/image/src/descriptor.rs",
+        "descriptors that a process was started with are known by number only",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),
@@ -133,6 +137,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-testkit", &["extant-blockdev"]),
     ("extant-blockdev", &["extant-sync"]),
     ("extant-remote", &["extant-blockdev", "extant-sync"]),
+    ("extant-image", &["extant-blockdev", "extant-remote"]),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
         "extant-store",
@@ -180,6 +185,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-format",
             "extant-host",
+            "extant-image",
             "extant-sync",
         ],
     ),
@@ -192,7 +198,10 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-sync",
         ],
     ),
-    ("extant-capi", &["extant", "extant-core", "extant-blockdev"]),
+    (
+        "extant-capi",
+        &["extant", "extant-core", "extant-blockdev", "extant-image"],
+    ),
     (
         "extant-cli",
         &[
@@ -204,6 +213,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-fsck",
             "extant-fuse",
             "extant-host",
+            "extant-image",
             "extant-mkfs",
         ],
     ),

@@ -33,6 +33,7 @@ enum Mode {
 pub struct FileOptions {
     mode: Mode,
     guarded: bool,
+    locked_by_caller: bool,
     direct: bool,
     backend: Backend,
 }
@@ -43,6 +44,7 @@ impl FileOptions {
         Self {
             mode: Mode::ReadOnly,
             guarded: false,
+            locked_by_caller: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -53,6 +55,7 @@ impl FileOptions {
         Self {
             mode: Mode::ReadWrite,
             guarded: false,
+            locked_by_caller: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -64,6 +67,7 @@ impl FileOptions {
         Self {
             mode: Mode::Create { size },
             guarded: false,
+            locked_by_caller: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -74,6 +78,7 @@ impl FileOptions {
         Self {
             mode: Mode::CreateNew { size },
             guarded: false,
+            locked_by_caller: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -84,6 +89,14 @@ impl FileOptions {
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;
+        self
+    }
+
+    /// Sets whether a file that is [adopted](Self::adopt) is locked already, by its opener: no lock
+    /// is taken then, and none given back.
+    #[must_use]
+    pub fn locked_by_caller(mut self, locked: bool) -> Self {
+        self.locked_by_caller = locked;
         self
     }
 
@@ -141,13 +154,15 @@ impl FileOptions {
             .map_err(|source| open_failed("open", path, source))?;
         check_kind(path, found.file_type())?;
         if self.mode != Mode::ReadOnly {
-            lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+            if !self.locked_by_caller {
+                lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+            }
             if found.is_file() && is_loop_mounted(&found) {
                 return Err(DeviceError::InUse {
                     path: path.to_owned(),
                 });
             }
-        } else if self.guarded {
+        } else if self.guarded && !self.locked_by_caller {
             lock(path, &file, FlockOperation::NonBlockingLockShared)?;
         }
         self.size_and_wrap(path, file, &found)
@@ -240,7 +255,7 @@ impl FileOptions {
             size: AtomicU64::new(size),
             growth: Mutex::new(&GROWTH_CLASS, ()),
             writable: self.mode != Mode::ReadOnly,
-            locked: self.guarded || self.mode != Mode::ReadOnly,
+            locked: !self.locked_by_caller && (self.guarded || self.mode != Mode::ReadOnly),
             block_special,
             logical_sector,
             preferred_io: block_size

@@ -1,0 +1,114 @@
+//! Files that are open already, by their number: `fd:3`.
+//!
+//! The open file is shared with the process that opened it. So its lock is shared too: one that is
+//! there is left as it is, also at the end. The position of the file afterwards is anything.
+
+#![expect(
+    unsafe_code,
+    reason = "descriptors that a process was started with are known by number only"
+)]
+
+use crate::How;
+use extant_blockdev::{DeviceError, DeviceResult, FileDevice};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::{FdFlags, fcntl_getfd};
+use std::fs::File;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+
+/// How an open file is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Shared,
+    Exclusive,
+}
+
+/// Opens the device that the descriptor is.
+pub(crate) fn open(number: RawFd, how: &How) -> DeviceResult<FileDevice> {
+    let place = format!("fd:{number}");
+    let refused = |reason: String| DeviceError::Refused {
+        place: place.clone(),
+        reason,
+    };
+    let file = inherited(number).map_err(refused)?;
+    let system = |source| DeviceError::Open {
+        op: "open",
+        path: place.clone().into(),
+        source,
+    };
+    let flags = fcntl_getfl(&file).map_err(|e| system(e.into()))?;
+    let access = flags & OFlags::ACCMODE;
+    if flags.contains(OFlags::PATH) || access == OFlags::WRONLY {
+        return Err(refused(format!(
+            "it is not open for reading: open it for both, in a shell with {number}<>FILE"
+        )));
+    }
+    let found = file.metadata().map_err(system)?;
+    if how.is_writable() {
+        if access != OFlags::RDWR {
+            return Err(refused(format!(
+                "it is open for reading only: open it for both, in a shell with {number}<>FILE"
+            )));
+        }
+        if flags.contains(OFlags::APPEND) {
+            return Err(refused(format!(
+                "it is open for appending, so that nothing can be written in its place: open it \
+                 without that, in a shell with {number}<>FILE"
+            )));
+        }
+        if found.file_type().is_block_device() {
+            return Err(refused(
+                "it is a block device, of which a descriptor does not say whether it is mounted: \
+                 name it by its path to change it"
+                    .to_owned(),
+            ));
+        }
+    }
+    let options = how.file_options();
+    let options = match (lock_of(number), how.is_writable()) {
+        (None, _) => options,
+        (Some(Lock::Exclusive), _) | (Some(Lock::Shared), false) => options.locked_by_caller(true),
+        (Some(Lock::Shared), true) => {
+            return Err(refused(
+                "it is locked for reading (flock) by the program that opened it: lock it for \
+                 writing there, or not at all"
+                    .to_owned(),
+            ));
+        }
+    };
+    options.adopt(file, place)
+}
+
+/// The open file, once more. One that this process opened by itself is not what is meant.
+fn inherited(number: RawFd) -> Result<File, String> {
+    let nothing =
+        || format!("no file is open there: have it opened, in a shell with {number}<>FILE");
+    if number < 0 {
+        return Err(nothing());
+    }
+    // SAFETY: the number is not -1, and nothing that is asked of it closes it or touches memory. A
+    // number that is not open is an error of the first call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    let flags = fcntl_getfd(borrowed).map_err(|_| nothing())?;
+    if flags.contains(FdFlags::CLOEXEC) {
+        return Err(nothing());
+    }
+    borrowed
+        .try_clone_to_owned()
+        .map(File::from)
+        .map_err(|e| format!("it cannot be shared: {e}"))
+}
+
+/// The lock (`flock`) that the open file holds, where the system tells.
+fn lock_of(number: RawFd) -> Option<Lock> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
+    let mut flocks = locks.filter(|lock| lock.split_whitespace().any(|word| word == "FLOCK"));
+    flocks.next().map(|lock| {
+        if lock.split_whitespace().any(|word| word == "WRITE") {
+            Lock::Exclusive
+        } else {
+            Lock::Shared
+        }
+    })
+}

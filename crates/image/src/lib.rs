@@ -1,0 +1,32 @@
+//! Where an image is, by its address, and one way to open it.
+//!
+//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//!
+//! An [`ImageLocation`] is what a user writes: a path, the number of an open file (`fd:3`), an NBD
+//! export, a URL, an object of a store, each perhaps with a partition behind a `#`. Parsing looks
+//! for files of the host and opens nothing. [`ImageLocation::open`] turns it into a
+//! [`SharedDevice`](extant_blockdev::SharedDevice), whatever it is; what cannot be opened is
+//! refused with a sentence that says what to do. `docs/user/remote.md` has the grammar.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `location` | [`ImageLocation`]: what addresses mean, and how they are shown |
+//! | `operand` | telling a path inside an image, and a partition, from the image's own name |
+//! | `uri` | the parts of a URI, and what is wrong with them |
+//! | `partition` | [`PartitionName`]: a number or a label |
+//! | `open` | [`How`]: from a location to a device |
+//! | `descriptor` | files that are open already |
+
+#![deny(unsafe_code)]
+
+mod descriptor;
+mod location;
+mod open;
+mod operand;
+mod partition;
+mod uri;
+
+pub use location::{Carrier, ImageLocation};
+pub use open::How;
+pub use partition::PartitionName;
+pub use uri::AddressError;

@@ -1,0 +1,5 @@
+//! Locations opened, through public doors only.
+
+mod descriptors;
+mod parts;
+mod refusals;
