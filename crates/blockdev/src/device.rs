@@ -159,7 +159,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// How many large writes, each from a thread of its own, are quicker than one after the other;
     /// 1 where they would wait for each other. The default is 1.
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         1
     }
 
@@ -251,7 +251,7 @@ pub trait DirectMemory: Send + Sync {
 
     /// Whether a copy is durable when `copy_in` returns, so that nothing need be noted for
     /// `persist`. The default is that it is not.
-    fn persists_at_once(&self) -> bool {
+    fn is_persistent_on_copy(&self) -> bool {
         false
     }
 

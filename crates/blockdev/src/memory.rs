@@ -211,7 +211,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     /// As many as there are processors: each copies, and chunks have a lock each.
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         static PROCESSORS: OnceLock<usize> = OnceLock::new();
         *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
@@ -288,7 +288,7 @@ impl DirectMemory for MemoryDevice {
     }
 
     /// It is as durable as it ever will be.
-    fn persists_at_once(&self) -> bool {
+    fn is_persistent_on_copy(&self) -> bool {
         true
     }
 

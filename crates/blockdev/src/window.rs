@@ -185,8 +185,8 @@ impl BlockDevice for WindowDevice {
         self.inner.preferred_io()
     }
 
-    fn writes_at_once(&self) -> usize {
-        self.inner.writes_at_once()
+    fn parallel_writes(&self) -> usize {
+        self.inner.parallel_writes()
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
@@ -228,9 +228,9 @@ impl DirectMemory for WindowDevice {
         }
     }
 
-    fn persists_at_once(&self) -> bool {
+    fn is_persistent_on_copy(&self) -> bool {
         let memory = self.inner.direct();
-        memory.is_some_and(DirectMemory::persists_at_once)
+        memory.is_some_and(DirectMemory::is_persistent_on_copy)
     }
 
     fn whole_within(&self) -> u64 {

@@ -70,7 +70,7 @@ pub struct Exercise {
     /// Most bytes the file has.
     pub most_bytes: u64,
     /// Most bytes of one operation.
-    pub most_at_once: u64,
+    pub largest_transfer: u64,
     /// Offsets and lengths of reads and writes are multiples of this, as direct I/O wants them.
     pub aligned_to: u64,
     /// Offsets and lengths of ranges taken out and put in are multiples of this: the size of a
@@ -85,7 +85,7 @@ impl Exercise {
             seed,
             operations,
             most_bytes: 400_000,
-            most_at_once: 64 << 10,
+            largest_transfer: 64 << 10,
             aligned_to: 1,
             moved_by: LARGEST_BLOCK,
         }
@@ -269,7 +269,7 @@ impl Run<'_> {
         let most = match self.rng.below(4) {
             0 => 64.max(unit),
             1 => 5000.max(unit),
-            _ => self.exercise.most_at_once,
+            _ => self.exercise.largest_transfer,
         };
         let len = self.rng.between(1, most / unit) * unit;
         // One in four begins or ends where the file does.
@@ -310,7 +310,7 @@ impl Run<'_> {
             RangeChange::Collapse | RangeChange::Insert => {
                 let unit = self.exercise.moved_by;
                 let offset = self.rng.below(self.size() / unit + 1) * unit;
-                let most = (self.exercise.most_at_once / unit).max(1);
+                let most = (self.exercise.largest_transfer / unit).max(1);
                 (offset, self.rng.between(1, most) * unit)
             }
         };

@@ -77,9 +77,9 @@ impl Inside for Fill {
         pattern::through_kernel(image, "filled", |file| {
             let mut buffer = vec![0; 1 << 20];
             let writes = self.writes();
-            let at_once = (buffer.len() / WRITE) as u64;
-            for first in (0..writes).step_by(at_once as usize) {
-                let count = at_once.min(writes - first);
+            let batch = (buffer.len() / WRITE) as u64;
+            for first in (0..writes).step_by(batch as usize) {
+                let count = batch.min(writes - first);
                 let bytes = &mut buffer[..count as usize * WRITE];
                 file.read_exact_at(bytes, first * WRITE as u64)
                     .map_err(|e| format!("write {first}: {e}"))?;

@@ -415,7 +415,7 @@ impl BlockDevice for FileDevice {
     }
 
     /// 4 to a disk, and past the system's cache; through it a file is written by one at a time.
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         if self.block_special || self.direct.is_some() {
             4
         } else {

@@ -80,7 +80,7 @@ fn look_in_memory<R>(
     let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
     let may_search = |live: &LiveInode, dir: &Inode| {
-        !dir.is_casefolded() && ctx.may_search_at_once(live, dir, &guard) == Some(true)
+        !dir.is_casefolded() && ctx.may_search_fast(live, dir, &guard) == Some(true)
     };
     if !fs.is_dir_in_memory(dir, &guard, may_search) {
         return None;
@@ -106,7 +106,7 @@ pub fn look_along<'a, 'n, R>(
     let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
     for name in names {
         let dir = at.image(&guard);
-        let is_open = || ctx.may_search_at_once(at, dir, &guard) == Some(true);
+        let is_open = || ctx.may_search_fast(at, dir, &guard) == Some(true);
         let found = if dir.is_dir() && !dir.is_casefolded() && is_open() {
             fs.names().get_under(dir.ino(), name, &guard)??
         } else {

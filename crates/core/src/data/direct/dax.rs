@@ -167,7 +167,7 @@ pub(in crate::data) fn put(
         return Ok(fs.device().write_at(offset, data)?);
     };
     memory.copy_in(offset, data)?;
-    if memory.persists_at_once() {
+    if memory.is_persistent_on_copy() {
         return Ok(());
     }
     let unpersisted = &file.bypass().unpersisted;

@@ -53,7 +53,7 @@ impl<'a> Sender<'a> {
             0 | 1 => 1,
             worth => worth
                 .min(MOST_THREADS)
-                .min(self.fs.device().writes_at_once()),
+                .min(self.fs.device().parallel_writes()),
         };
         if threads < 2 {
             return self.write(&parts);

@@ -1,4 +1,4 @@
-//! What becomes of promises when mapping fails, and who pays for what is written back.
+//! What becomes of promises when mapping fails, and whose space pays for what is written back.
 
 use super::*;
 use crate::alloc::Request;
@@ -219,7 +219,7 @@ impl BlockDevice for Side {
         self.inner.flush()
     }
 
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         2
     }
 }

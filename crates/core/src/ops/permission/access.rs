@@ -123,7 +123,7 @@ impl OpContext<'_> {
 
     /// Tells whether a directory may be searched, if that can be said without waiting.
     #[inline]
-    pub(in crate::ops) fn may_search_at_once(
+    pub(in crate::ops) fn may_search_fast(
         self,
         live: &LiveInode,
         dir: &Inode,
