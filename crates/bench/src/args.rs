@@ -204,7 +204,7 @@ impl KernelForm {
     }
 }
 
-/// Who does the work.
+/// What does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
     /// Extant, in this process

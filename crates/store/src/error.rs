@@ -16,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation of the engine failed.
 ///
-/// Cheap to clone, so that one failed device read can be reported to everybody who waited for it.
+/// Cheap to clone, so that one failed device read can be reported to all that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -36,7 +36,7 @@ pub enum Mutant {
     DatasyncForgotten,
     /// Of the inode table only one block is logged.
     RecordsSkipped,
-    /// Who comes to share a block of attributes is not counted.
+    /// An inode that comes to share a block of attributes is not counted.
     SharerForgotten,
     /// Of two names that are exchanged, one a directory, the parents' counts stay.
     ParentLinksForgotten,

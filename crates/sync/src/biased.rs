@@ -294,7 +294,7 @@ impl<T: ?Sized> BiasedRwLock<T> {
         None
     }
 
-    /// Counts a reader of the lock below, who holds it; begins the bias when there were enough.
+    /// Counts a reader of the lock below, which holds it; begins the bias when there were enough.
     #[inline]
     fn approach_bias(&self) {
         if self.biased.0.load(Ordering::Relaxed) {
@@ -312,7 +312,7 @@ impl<T: ?Sized> BiasedRwLock<T> {
     /// While there is a reader, asks `wait` whether to look again. If that says no, the lock stays
     /// biased, and this returns false.
     fn end_bias(&self, mut wait: impl FnMut() -> bool) -> bool {
-        // Whoever began the bias held the read side below before.
+        // The thread that began the bias held the read side below before.
         if !self.biased.0.load(Ordering::Relaxed) {
             return true;
         }

@@ -81,8 +81,8 @@ impl AtomicBitSet {
         if let Some(summary) = self.summary.get(word / BITS) {
             summary.fetch_and(!(1 << (word % BITS)), Ordering::AcqRel);
         }
-        // Whoever set a bit meanwhile may have set the summary before it was cleared. Then its word
-        // is seen here, as the clearing read what that one wrote.
+        // A thread that set a bit meanwhile may have set the summary before it was cleared. Then
+        // its word is seen here, as the clearing read what that one wrote.
         if bits.load(Ordering::Acquire) != 0 {
             self.note(word);
         }

@@ -37,8 +37,8 @@ impl FirstTouch {
     /// the object.
     ///
     /// `false` says that somebody registers the object or has done so, not that it is finished. To
-    /// rely on its being finished, leave the transaction open until it is (whoever registers is
-    /// inside the same [`JoinGate`](crate::JoinGate)), or touch under the object's own lock.
+    /// rely on its being finished, leave the transaction open until it is (a thread that registers
+    /// is inside the same [`JoinGate`](crate::JoinGate)), or touch under the object's own lock.
     ///
     /// An `id` below one that was seen is never a first touch: a transaction ends before the next
     /// one's participants begin.

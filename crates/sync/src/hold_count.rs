@@ -1,4 +1,4 @@
-//! Who holds a shared thing, and whether it is leaving.
+//! Holds on a shared thing, and whether it is leaving.
 
 use crate::{CountedAtomicU64, RmwClass};
 use std::sync::atomic::Ordering;
@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 /// Set when the thing is leaving: nobody can take hold of it any more.
 const LEAVING: u64 = 1 << 63;
 
-/// Counts those who hold a thing that others find in a table, and lets one of them, or somebody who
-/// finds that nobody does, claim it for its way out. From then on nobody takes hold of it.
+/// Counts the holders of a thing that others find in a table, and lets one of them, or a thread
+/// that finds that nobody does, claim it for its way out. From then on nobody takes hold of it.
 ///
 /// # Invariants
 ///
 /// - A hold is taken only while the thing is not leaving, and the claim succeeds only at the exact
 ///   count that its maker asked for. Both are one exchange of the same word, so one of the two is
 ///   first.
-/// - Whoever claims sees what those did who let go before; whoever lets go last sees what the
-///   others did.
+/// - A thread that claims sees what those did that let go before; the one that lets go last sees
+///   what the others did.
 #[derive(Debug)]
 pub struct HoldCount(CountedAtomicU64);
 
@@ -45,7 +45,7 @@ impl HoldCount {
         false
     }
 
-    /// Takes hold once more, for who holds it: so nobody can have claimed it.
+    /// Takes hold once more, for a holder: so nobody can have claimed it.
     #[inline]
     pub fn hold_again(&self) {
         let before = self.0.fetch_add(1, Ordering::Relaxed);

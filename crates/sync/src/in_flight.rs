@@ -1,5 +1,5 @@
-//! Who loads what right now, and who waits for it: of threads that need the same thing one loads
-//! it.
+//! Which thread loads what right now, and which wait for it: of threads that need the same thing
+//! one loads it.
 
 use crate::{Condvar, LockClass, Mutex};
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub struct Load<T> {
 
 impl<T: Clone> Load<T> {
     /// Waits for the end of the load: what came of it, or `None` if it was given up for a reason
-    /// that need not hold for whoever tries again.
+    /// that need not hold for a thread that tries again.
     pub fn wait(&self) -> Option<T> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |o| o.is_none());
@@ -132,14 +132,14 @@ impl<K: Copy + Eq + Hash, T> Claim<'_, K, T> {
         self.key
     }
 
-    /// Ends the load and wakes who waits for it. Whether it was discarded meanwhile.
+    /// Ends the load and wakes threads that wait for it. Whether it was discarded meanwhile.
     pub fn end(mut self, outcome: T) -> bool {
         self.finish(Some(outcome))
     }
 
     fn finish(&mut self, outcome: Option<T>) -> bool {
         self.has_ended = true;
-        // First nobody can join any more, then those who did are told.
+        // First no thread can join any more, then those that did are told.
         let pending = self.in_flight.shard(self.key).lock().remove(&self.key);
         *self.load.outcome.lock() = Some(outcome);
         self.load.ended.notify_all();

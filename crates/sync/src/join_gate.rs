@@ -18,8 +18,8 @@
 //! - A participant leaves through the shard it joined through, on whatever CPU it runs by then. So
 //!   no shard is ever negative, and a shard once seen at 0 after closing has no participant until
 //!   the gate opens.
-//! - Who takes a shard to 0 and sees *closed* wakes the closer, under the lock under which the
-//!   closer looks. Who does not see it had left before the closer looked at all.
+//! - A thread that takes a shard to 0 and sees *closed* wakes the closer, under the lock under
+//!   which the closer looks. One that does not see it had left before the closer looked at all.
 
 use crate::backend::atomic::{AtomicBool, Ordering};
 use crate::backend::{between_seqcst, spin_until};
@@ -44,7 +44,7 @@ use std::fmt;
 /// assert!(gate.join().is_some());
 /// ```
 pub struct JoinGate {
-    /// Participants, and for a moment those who find the gate closed.
+    /// Participants, and for a moment those that find the gate closed.
     inside: PerCpu<CountedAtomicU64>,
     closed: AtomicBool,
     /// Held to look and sleep, and to wake. Only ever while the gate is closed or opening.
@@ -54,9 +54,10 @@ pub struct JoinGate {
 }
 
 impl JoinGate {
-    /// An open gate with nobody inside. Its lock is of `class`: whoever leaves, and whoever waits
-    /// here, takes it for a moment, so its rank is after all that they may hold; [`Rank::Leaf`]
-    /// suits most. Joining and leaving are counted as read-modify-writes of `inside`.
+    /// An open gate with nobody inside. Its lock is of `class`: threads that leave, and threads
+    /// that wait here, take it for a moment, so its rank is after all that they may hold;
+    /// [`Rank::Leaf`] suits most. Joining and leaving are counted as read-modify-writes of
+    /// `inside`.
     ///
     /// [`Rank::Leaf`]: crate::Rank::Leaf
     #[must_use]
@@ -81,7 +82,8 @@ impl JoinGate {
             .fetch_add(1, Ordering::SeqCst);
         between_seqcst();
         let joined = Joined { gate: self, shard };
-        // When closed, dropping `joined` leaves, and wakes the closer who may have seen the count.
+        // When closed, dropping `joined` leaves, and wakes the closer, which may have seen the
+        // count.
         (!self.closed.load(Ordering::SeqCst)).then_some(joined)
     }
 
@@ -114,10 +116,10 @@ impl JoinGate {
         closed_now.is_ok()
     }
 
-    /// Waits until everyone who joined before the gate was closed has left. What they did inside
-    /// has then happened before.
+    /// Waits until every thread that joined before the gate was closed has left. What they did
+    /// inside has then happened before.
     ///
-    /// For whoever closed the gate; while it is open the answer is worth nothing.
+    /// For the thread that closed the gate; while it is open the answer is worth nothing.
     ///
     /// # Panics
     /// In debug builds, when a lock of the gate's rank or a later one is held and participants are
@@ -133,8 +135,8 @@ impl JoinGate {
         }
     }
 
-    /// Whether everyone who joined before the gate was closed has left. May say no for a moment
-    /// while others find the gate closed.
+    /// Whether every thread that joined before the gate was closed has left. May say no for a
+    /// moment while others find the gate closed.
     #[inline]
     #[must_use]
     pub fn is_drained(&self) -> bool {
@@ -144,7 +146,7 @@ impl JoinGate {
             .all(|shard| shard.load(Ordering::SeqCst) == 0)
     }
 
-    /// Opens the gate, and wakes those who wait for that.
+    /// Opens the gate, and wakes the threads that wait for that.
     #[track_caller]
     pub fn open(&self) {
         let _sleep = self.sleep.lock();
@@ -152,7 +154,7 @@ impl JoinGate {
         self.opened.notify_all();
     }
 
-    /// Whether the gate is closed. For statistics and for those who wait elsewhere: only
+    /// Whether the gate is closed. For statistics and for threads that wait elsewhere: only
     /// [`join`](Self::join) decides.
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! Which of several threads wait for work, where everyone who waits there is woken at a price.
+//! Which of several threads wait for work, where each thread that waits is woken at a price.
 //!
 //! Leader and followers (Schmidt et al., "Pattern-Oriented Software Architecture", volume 2): one
 //! thread waits for work, does it itself and waits again, while the others rest. It is called a
@@ -7,12 +7,12 @@
 //!
 //! # Protocol
 //!
-//! | who | does |
+//! | thread | does |
 //! |---|---|
-//! | a leader that takes work | sees to it that somebody who rests is on guard |
-//! | one whose work may take long | calls somebody who rests, if nobody else waits for work |
-//! | one that found work at once several times | the same |
-//! | one that finds nothing, or seldom at once | rests, if somebody else waits for work |
+//! | a leader that takes work | sees to it that a resting thread is on guard |
+//! | one whose work may take long | calls a resting thread, if no other waits for work |
+//! | one that found work without waiting several times | the same |
+//! | one that finds nothing, or seldom without waiting | rests, if another waits for work |
 //! | the guard, after each period | waits for work itself, if nobody has taken any since and nobody waits for it; rests without a period, if somebody waits |
 //!
 //! # Invariants
@@ -20,18 +20,18 @@
 //! - While anybody rests, somebody waits for work, or is on guard. So work that can only be done
 //!   while other work is done, for which that one waits, is begun after two periods at most, as
 //!   long as there is a thread left for it.
-//! - Who is called counts as waiting from then on, and whoever rests may take the call: the guard
-//!   too, who hands the guard on.
+//! - A called thread counts as waiting from then on, and any that rests may take the call: the
+//!   guard too, which hands the guard on.
 
 use crate::{Condvar, LockClass, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The guard's period.
 const PERIOD: Duration = Duration::from_millis(1);
-/// So often in a row work was there at once: there is more than one leader can do.
-const AT_ONCE: u32 = 4;
+/// So often in a row work was there: there is more than one leader can do.
+const MANY_READY: u32 = 4;
 /// So often in a row it was not: fewer can do it.
-const APART: u32 = 16;
+const MANY_IDLE: u32 = 16;
 
 /// Threads of which some wait for work, some do it, and the others rest.
 ///
@@ -45,7 +45,7 @@ const APART: u32 = 16;
 /// leader.took(Some(true));
 /// // It is done.
 /// leader.did();
-/// assert!(!leader.rests(), "nobody else waits for work");
+/// assert!(!leader.rest_if_another_waits(), "nobody else waits for work");
 /// ```
 #[derive(Debug)]
 pub struct Leaders {
@@ -61,7 +61,7 @@ struct State {
     resting: usize,
     /// Calls that nobody has taken yet.
     called: usize,
-    /// Somebody who rests is on guard, or is to be.
+    /// A resting thread is on guard, or is to be.
     is_guarded: bool,
     /// It is to be, and nobody has begun.
     wants_guard: bool,
@@ -71,15 +71,17 @@ struct State {
     is_over: bool,
 }
 
-/// One of the threads. All others are called to wait for work when it is dropped, for good: who
-/// ends may be the one they rely on.
+/// One of the threads. All others are called to wait for work when it is dropped, for good: the one
+/// that ends may be the one they rely on.
 #[derive(Debug)]
 pub struct Leader<'a> {
     all: &'a Leaders,
     /// It waits for work.
     waits: bool,
-    at_once: u32,
-    apart: u32,
+    /// So often in a row work was there when it began to wait.
+    ready: u32,
+    /// So often in a row it was not.
+    idle: u32,
 }
 
 impl Leaders {
@@ -100,8 +102,8 @@ impl Leaders {
         Leader {
             all: self,
             waits: true,
-            at_once: 0,
-            apart: 0,
+            ready: 0,
+            idle: 0,
         }
     }
 
@@ -117,7 +119,7 @@ impl Leaders {
         self.changed.notify_all();
     }
 
-    /// Has one who rests wait for work, if nobody does.
+    /// Has a resting thread wait for work, if none does.
     fn call(&self, state: &mut State) {
         if state.waiting == 0 && state.resting > 0 {
             state.resting -= 1;
@@ -127,7 +129,7 @@ impl Leaders {
         }
     }
 
-    /// Has one who rests be on guard, if nobody is.
+    /// Has a resting thread be on guard, if none is.
     fn guard(&self, state: &mut State) {
         if !state.is_guarded && state.resting > 0 {
             state.is_guarded = true;
@@ -166,7 +168,7 @@ impl Leaders {
             if state.taken != seen {
                 guards = Some(state.taken);
             } else if state.waiting > 0 {
-                // Who takes work next wants a guard again.
+                // The thread that takes work next wants a guard again.
                 guards = None;
                 state.is_guarded = false;
             } else {
@@ -175,7 +177,7 @@ impl Leaders {
                 break;
             }
         }
-        // Whoever is woken to be on guard may have come here instead.
+        // A thread that was woken to be on guard may have come here instead.
         if guards.is_some() || state.wants_guard {
             state.is_guarded = false;
             state.wants_guard = false;
@@ -193,12 +195,12 @@ impl Leader<'_> {
         state.waiting -= 1;
         state.taken = state.taken.wrapping_add(1);
         match was_there {
-            Some(true) => (self.at_once, self.apart) = (self.at_once + 1, 0),
-            Some(false) => (self.at_once, self.apart) = (0, self.apart + 1),
+            Some(true) => (self.ready, self.idle) = (self.ready + 1, 0),
+            Some(false) => (self.ready, self.idle) = (0, self.idle + 1),
             None => {}
         }
-        if self.at_once >= AT_ONCE {
-            self.at_once = 0;
+        if self.ready >= MANY_READY {
+            self.ready = 0;
             self.all.call(&mut state);
         }
         self.all.guard(&mut state);
@@ -215,22 +217,22 @@ impl Leader<'_> {
         let mut state = self.all.state.lock();
         self.waits = true;
         state.waiting += 1;
-        let rests = self.apart >= APART && state.waiting > 1;
+        let rests = self.idle >= MANY_IDLE && state.waiting > 1;
         if rests {
-            self.apart = 0;
+            self.idle = 0;
             self.all.rest(&mut state);
         }
         rests
     }
 
-    /// It found no work: rests if another one waits for it, and returns when it is to wait again
-    /// itself; `false` if it is the only one.
-    pub fn rests(&mut self) -> bool {
+    /// Rests after it found no work, if another one waits for that: sleeps, and returns `true` when
+    /// it is to wait again itself. Returns `false` without sleeping if it is the only one.
+    pub fn rest_if_another_waits(&mut self) -> bool {
         let mut state = self.all.state.lock();
         if state.waiting == 1 || state.is_over {
             return false;
         }
-        self.apart = 0;
+        self.idle = 0;
         self.all.rest(&mut state);
         true
     }

@@ -9,7 +9,7 @@
 //! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
 //! | [`JoinGate`] | joined and left at almost no cost, until somebody closes it and waits for it to drain |
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
-//! | [`HoldCount`] | who holds a shared thing, and whether it is leaving |
+//! | [`HoldCount`] | holds on a shared thing, and whether it is leaving |
 //! | [`InFlight`] | of the threads that need the same thing, has one load it and the others wait |
 //! | [`Leaders`] | as few threads wait for work as are needed, and one is always there for it while others do theirs |
 //! | [`RcuCell`], [`RcuSlot`] | one value, or a place for one, borrowed by readers and replaced as a whole |

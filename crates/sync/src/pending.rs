@@ -4,12 +4,12 @@
 //! A single [`ShardedCounter`] that grows on one CPU and shrinks on another may be read as less
 //! than it ever was, even as nothing: the reader passes a shard before something comes there, and
 //! reaches another one after it left from that. So what came and what left are sums of their own,
-//! and both only grow. Who reads adds up first what left.
+//! and both only grow. A reader adds up first what left.
 //!
 //! # Invariant
-//! What left in the eyes of a reader came in its eyes, too: whoever lets something leave has a
-//! release fence before it, and the reader an acquire fence between the two sums. That it came
-//! happens before it leaves is up to the callers, who hand over what is counted under some lock.
+//! What left in the eyes of a reader came in its eyes, too: a thread that lets something leave has
+//! a release fence before it, and the reader an acquire fence between the two sums. That it came
+//! happens before it leaves is up to the callers, which hand over what is counted under some lock.
 
 use crate::ShardedCounter;
 use crate::atomic::{Ordering, fence};
@@ -34,8 +34,8 @@ impl PendingSum {
         self.came.add(n.into());
     }
 
-    /// Notes that `n` of those that came have left. Who sees that in [`sum`](Self::sum) sees
-    /// everything that the caller did before.
+    /// Notes that `n` of those that came have left. A thread that sees that in [`sum`](Self::sum)
+    /// sees everything that the caller did before.
     #[inline]
     pub fn leave(&self, n: u32) {
         fence(Ordering::Release);

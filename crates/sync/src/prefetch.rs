@@ -1,8 +1,8 @@
 //! Telling the processor what is about to be used.
 //!
-//! Who follows one pointer after another through memory that is in no cache waits for each of them.
-//! If the first ones can be had early, the processor fetches while other work is done. All of it is
-//! hints: they change nothing, and an address may be anything.
+//! A thread that follows one pointer after another through memory that is in no cache waits for
+//! each of them. If the first ones can be had early, the processor fetches while other work is
+//! done. All of it is hints: they change nothing, and an address may be anything.
 
 #![allow(unsafe_code)]
 

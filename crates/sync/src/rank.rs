@@ -69,7 +69,7 @@ pub enum Rank {
 }
 
 impl Rank {
-    /// Whether waiting for a device is forbidden while a lock of this rank is held: whoever
+    /// Whether waiting for a device is forbidden while a lock of this rank is held: a thread that
     /// needs the lock would wait for the device too.
     #[must_use]
     pub const fn forbids_device_wait(self) -> bool {

@@ -14,8 +14,8 @@ const COUNTS: usize = 2 * size_of::<usize>();
 
 /// A shared value that is read without a lock and changed by putting another one in its place.
 ///
-/// Replacing does not order writers among themselves: whoever computes the new value from the old
-/// one holds a lock of its own meanwhile.
+/// Replacing does not order writers among themselves: a thread that computes the new value from the
+/// old one holds a lock of its own meanwhile.
 ///
 /// # Invariants
 ///
@@ -77,7 +77,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
     pub fn replace(&self, value: Arc<T>, guard: &EpochGuard) {
         let new = Arc::into_raw(value).cast_mut();
         let old = self.value.swap(new, Ordering::AcqRel) as usize;
-        // SAFETY: the swap made the old value unreachable for those who come later, and no other
+        // SAFETY: the swap made the old value unreachable for threads that come later, and no other
         // thread got it from a swap; earlier readers hold a guard. The pointer came from
         // `Arc::into_raw`, and its reference, which was the cell's, may be dropped by any thread at
         // any time, as `T` is `Send`, `Sync` and `'static`.
@@ -108,7 +108,8 @@ impl<T> fmt::Debug for RcuCell<T> {
 
 /// A place for a shared value: as [`RcuCell`], but it may be empty.
 ///
-/// Changes are not ordered among themselves either: who makes them holds a lock of their own.
+/// Changes are not ordered among themselves either: threads that make them hold a lock of their
+/// own.
 ///
 /// # Invariants
 ///

@@ -1,13 +1,13 @@
 //! The read-mostly hash table: lookups take no lock and write no memory.
 //!
 //! The map is an array of buckets of fixed number. Each bucket is a small open-addressing table of
-//! pointers to entries, with a lock for those who change it. A bucket's table grows and shrinks by
-//! itself: the writer fills a new table with the same pointers and publishes it, so entries never
-//! move, readers never wait, and the whole map never stops.
+//! pointers to entries, with a lock for threads that change it. A bucket's table grows and shrinks
+//! by itself: the writer fills a new table with the same pointers and publishes it, so entries
+//! never move, readers never wait, and the whole map never stops.
 //!
 //! # Responsibilities
 //!
-//! | what | who |
+//! | what | by |
 //! |---|---|
 //! | one writer per bucket | the bucket's [`Mutex`], whose class the owner of the map gives |
 //! | keeping entries and old tables while somebody may read them | the epoch ([`EpochGuard`]) |
@@ -56,7 +56,8 @@ type Slot<K, V> = Atomic<Entry<K, V>>;
 type Slots<K, V> = [MaybeUninit<Slot<K, V>>];
 
 struct Bucket<K, V> {
-    /// Slots of the current table that are not empty. Whoever holds the lock is the one writer.
+    /// Slots of the current table that are not empty. The thread that holds the lock is the one
+    /// writer.
     writer: Mutex<usize>,
     /// Entries; changed by the writer only.
     live: AtomicUsize,

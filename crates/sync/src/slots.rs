@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - There are at least as many empty slots as the count and the reservations not yet used add up
-//!   to, so whoever has a reservation finds a slot in the end.
+//!   to, so a thread that has a reservation finds a slot in the end.
 
 use crate::backend::atomic::Ordering;
 use crate::{CountedAtomicU32, RmwClass, thread};
@@ -60,7 +60,8 @@ impl SlotArray {
     pub fn reserve(&self) -> Option<ReservedSlot<'_>> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free > 0 {
-            // Whoever sees the count that came with an emptied slot also sees that slot empty.
+            // A thread that sees the count that came with an emptied slot also sees that slot
+            // empty.
             let taken = self.free.compare_exchange_weak(
                 free,
                 free - 1,

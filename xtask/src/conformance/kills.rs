@@ -126,7 +126,7 @@ fn kill_and_recover(
     mount.kill()?;
     drop(job);
     let synced = beside.finish()?;
-    // As the crash left it, for whoever looks into a failure.
+    // As the crash left it, for a look into a failure.
     let left = log.join("image");
     fixture.keep(&left)?;
 

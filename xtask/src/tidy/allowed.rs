@@ -108,8 +108,8 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 /// Files outside those that use a plain lock or a plain shared read-modify-write.
 pub(super) const LOCKS: &[(&str, &str)] = &[];
 
-/// Who may start another program: of what users run, only a mount, which starts itself again in the
-/// background, and without privileges needs the system's helper to mount and unmount.
+/// What may start another program: of what users run, only a mount, which starts itself again in
+/// the background, and without privileges needs the system's helper to mount and unmount.
 pub(super) const MAY_RUN_PROGRAMS: &[&str] = &[
     "crates/testkit/",
     "crates/bench/",

@@ -42,8 +42,8 @@ impl Operation {
     }
 }
 
-/// One place: which worker changed it last, and until when it is taken. Those who wait are served
-/// in the order of arrival, so all they leave behind is that time.
+/// One place: which worker changed it last, and until when it is taken. Workers that wait are
+/// served in the order of arrival, so all they leave behind is that time.
 #[derive(Clone, Copy)]
 struct Place {
     last: u32,

@@ -1,4 +1,4 @@
-//! The parts of the report: what is measured beside whom, in which sizes.
+//! The parts of the report: what is measured beside which others, in which sizes.
 
 use crate::args::{Config, KernelForm, Side, WorkloadName};
 

@@ -44,7 +44,7 @@ pub(crate) trait Workload {
 /// One thing to measure: which side does what with how many threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// Who.
+    /// The side.
     pub(crate) side: Side,
     /// What.
     pub(crate) variant: &'static str,

@@ -105,7 +105,7 @@ fn fsync_reports_what_commits_carried_flushes_and_stops_beside_rates() {
         );
         assert!(0.0 < average && average <= longest, "{}", rows[row]);
     }
-    // Who is alone has nobody to share a commit with but the thread in the background, which comes
+    // A thread alone has none to share a commit with but the thread in the background, which comes
     // every few seconds; each append of his is one.
     assert!(figure(0, "merged into the commit of another") <= 5.0);
     assert!(

@@ -1,5 +1,5 @@
-//! Who is changing the file system, and the moments when nobody may: freezing, and being made
-//! read-only.
+//! Changes of the file system under way, and the moments when there may be none: freezing, and
+//! being made read-only.
 //!
 //! Every operation that changes something is inside the gate from its first lock to its last.
 //! Closing the gate and seeing it empty is what freezing is: then memory has nothing that the
@@ -111,7 +111,7 @@ impl Fs {
     }
 
     /// Begins a change; waits while the file system is frozen. `None` where it is open for reading
-    /// only, which whoever starts a handle is told.
+    /// only, which the start of a handle says.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] when the file system has been made so.
@@ -148,9 +148,9 @@ impl Fs {
         })
     }
 
-    /// Waits for the changes that are being made, lets nobody begin another, and does `last`.
-    /// Whoever waited to begin one, and whoever comes later, is told that nothing can be changed
-    /// any more.
+    /// Waits for the changes that are being made, lets nobody begin another, and does `last`. A
+    /// thread that waited to begin one, or comes later, is told that nothing can be changed any
+    /// more.
     ///
     /// # Errors
     /// [`Error::InUse`] when it is frozen; what `last` says.

@@ -23,7 +23,8 @@ impl Fs {
     }
 
     /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit
-    /// or a flush has begun since and is over; one flush serves all who wait at the same time.
+    /// or a flush has begun since and is over; one flush serves all threads that wait at the same
+    /// time.
     ///
     /// # Errors
     /// [`Error::Device`] when the flush fails.

@@ -20,7 +20,7 @@ impl Fs {
         }
     }
 
-    /// Calls it something else, durably. Whoever calls is within a change.
+    /// Calls it something else, durably. The caller is within a change.
     pub(crate) fn change_label(&self, label: &[u8]) -> Result<()> {
         let label = Label::new(label)?;
         let seq = {

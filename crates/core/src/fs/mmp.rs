@@ -1,8 +1,8 @@
-//! Multiple-mount protection: a block that says who has the file system open.
+//! Multiple-mount protection: a block that says which host has the file system open.
 //!
-//! Who opens the file system for writing waits to see whether the sequence number in the block
-//! changes, puts a number of its own there, and from then on changes it every few seconds. Who
-//! finds the number changing keeps its hands off. The block bypasses the log.
+//! A host that opens the file system for writing waits to see whether the sequence number in the
+//! block changes, puts a number of its own there, and from then on changes it every few seconds.
+//! One that finds the number changing keeps its hands off. The block bypasses the log.
 //!
 //! Source: the kernel's `Documentation/filesystems/ext4/mmp.rst`.
 //!

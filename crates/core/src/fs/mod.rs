@@ -3,7 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `options` | what a caller chooses at mount |
-//! | `changes` | who is changing something: freezing, making read-only |
+//! | `changes` | changes under way: freezing, making read-only |
 //! | `policy` | which features this engine reads, and how it refuses the others |
 //! | `groups` | group descriptors as they are now |
 //! | `handle` | [`Handle`]: the right to change metadata, with the file system it is of |

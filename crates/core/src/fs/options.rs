@@ -282,7 +282,7 @@ impl MountOptions {
 
     /// Sets which kinds of owners are held to their limits (`usrquota`, `grpquota` and `prjquota`
     /// under Linux). Opening a file system for writing that does not count one of them is an error.
-    /// Who [acts](crate::ops::OpContext) as user 0, or for nobody, is held to none.
+    /// An operation that [acts](crate::ops::OpContext) as user 0, or for nobody, is held to none.
     #[must_use]
     pub fn quotas(mut self, enforced: Enforced) -> Self {
         self.quotas = enforced;

@@ -45,7 +45,8 @@ const CHECKED: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum BulkstatWay {
-    /// Through the cache of inodes: what is not there comes in. For who goes on to use the inodes.
+    /// Through the cache of inodes: what is not there comes in. For a caller that goes on to use
+    /// the inodes.
     Cache,
     /// Straight from the inode tables; what is newer in memory counts. The cache stays as it is.
     #[default]

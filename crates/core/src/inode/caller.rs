@@ -1,4 +1,4 @@
-//! For whom something is done, and what of a program's mode outlives him.
+//! The user that something is done for, and what of a program's mode outlives a change.
 
 use super::Inode;
 
@@ -7,7 +7,7 @@ const SET_UID: u16 = 0o4000;
 pub(crate) const SET_GID: u16 = 0o2000;
 pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 
-/// Whom something is done for.
+/// The user that something is done for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The user; 0 may do everything but execute what nobody may.

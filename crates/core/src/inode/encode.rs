@@ -166,7 +166,7 @@ impl Fs {
             .and_then(|rest| rest.get_mut(..usize::from(context.inode_size)))
             .unwrap_or_default();
         if inode.is_fresh() {
-            // Nothing of who had the number before.
+            // Nothing of the inode that had the number before.
             slot.fill(0);
         }
         let range = inode.disk().xattr_range(context.inode_size);

@@ -55,7 +55,7 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Whoever ends the last hold sees what the others did before they ended theirs.
+        // The thread that ends the last hold sees what the others did before they ended theirs.
         if self.live.holds.release() && self.live.reaper.get().is_some() {
             self.live.unheld();
         }

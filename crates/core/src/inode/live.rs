@@ -36,10 +36,10 @@ const TICKET: u64 = (1 << TICKET_BITS) - 1;
 /// Failures of flushes that an inode can count.
 const TOLD_MOST: u64 = u64::MAX >> TICKET_BITS;
 
-/// An inode in memory: its newest image, its locks, and who holds on to it.
+/// An inode in memory: its newest image, its locks, and its holds.
 ///
-/// The image ([`Inode`]) is immutable; a change publishes another one. So whoever only looks takes
-/// no lock, and sees a record that was whole at one moment.
+/// The image ([`Inode`]) is immutable; a change publishes another one. So a thread that only looks
+/// takes no lock, and sees a record that was whole at one moment.
 ///
 /// # Locking
 ///
@@ -78,10 +78,10 @@ pub struct LiveInode {
     data: CountedAtomicU64,
     /// See [`Membership`].
     orphan: AtomicU64,
-    /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
+    /// What deletes it once nobody holds it; there is one since the inode first was an orphan.
     pub(super) reaper: OnceLock<Arc<Reaper>>,
-    /// The flags of the newest image, beside it for who asks for nothing else: that takes no guard.
-    /// Stored under `meta`.
+    /// The flags of the newest image, beside it for callers that ask for nothing else: that takes
+    /// no guard. Stored under `meta`.
     flags: AtomicU32,
 }
 
@@ -308,10 +308,10 @@ impl LiveInode {
 
     /// The record as a commit encodes it: the newest image, with the link of the orphan list.
     ///
-    /// For whoever has drained the handles.
+    /// For a thread that has drained the handles.
     pub(crate) fn capture(&self, guard: &EpochGuard) -> Arc<Inode> {
         if self.dir_state_if_any().is_some() {
-            // Also waits for whoever has taken the time out and is about to publish it.
+            // Also waits for a thread that has taken the time out and is about to publish it.
             self.flush_dir_time_now();
         }
         let image = self.image.load(guard);
@@ -343,8 +343,9 @@ impl LiveInode {
         &self.map
     }
 
-    /// Counts changes of the map, so that who reads it without the lock can tell that it changed
-    /// meanwhile: odd during a change. Stored by whoever holds the map's lock exclusively.
+    /// Counts changes of the map, so that a thread that reads it without the lock can tell that it
+    /// changed meanwhile: odd during a change. Stored by the thread that holds the map's lock
+    /// exclusively.
     #[must_use]
     pub(crate) fn map_version(&self) -> &AtomicU64 {
         &self.map_version
@@ -643,8 +644,8 @@ impl LiveInode {
     }
 
     /// Changes the record in memory, and in no transaction: for what may be lost. Returns whether
-    /// this is the first such change; whoever makes it sees to it that the record comes into a
-    /// transaction some time.
+    /// this is the first such change; the thread that makes it sees to it that the record comes
+    /// into a transaction some time.
     pub(super) fn update_in_memory(&self, edit: impl FnOnce(&mut Inode)) -> bool {
         let _changing = self.meta.lock();
         let mut image = self.copy();
@@ -677,7 +678,7 @@ impl LiveInode {
         Membership::unpack(self.orphan.load(Ordering::Acquire))
     }
 
-    /// Notes where the inode is noted as an orphan; see [`LiveInode`] for who may.
+    /// Notes where the inode is noted as an orphan; see [`LiveInode`] for the threads that may.
     pub(crate) fn set_membership(&self, membership: Membership) {
         self.orphan.store(membership.pack(), Ordering::Release);
     }

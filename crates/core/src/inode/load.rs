@@ -108,7 +108,7 @@ impl Fs {
         loop {
             let is_unnamed = |live: &LiveInode| live.image(&pin()).disk.links == 0;
             match LiveInode::try_hold(self.live_inode(ino)?) {
-                // Without a name only those can have it who hold it already.
+                // Without a name only its holders can have it.
                 Ok(held) if is_unnamed(&held) && held.holds() == 1 => return Err(Error::Stale),
                 Ok(held) => return Ok(held),
                 Err(live) if is_unnamed(&live) => return Err(Error::Stale),
@@ -274,8 +274,8 @@ impl Fs {
         }
     }
 
-    /// Brings the neighbours of an inode's block into memory with it: whoever looks at one inode
-    /// of a directory usually looks at the next.
+    /// Brings the neighbours of an inode's block into memory with it: a look at one inode of a
+    /// directory is usually followed by one at the next.
     pub(crate) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
         let at = self
             .geometry()

@@ -20,8 +20,8 @@ pub(crate) enum Access {
 /// operations take them.
 ///
 /// Directories come first, ancestors before what is below them; then all others, ascending by
-/// number. Which directory is an ancestor of another the caller knows, who holds `RenameTopology`
-/// if he needs two that are not parent and child. An inode that is asked for twice is locked once,
+/// number. Which directory is an ancestor of another the caller knows, which holds `RenameTopology`
+/// if it needs two that are not parent and child. An inode that is asked for twice is locked once,
 /// for the stronger of the two.
 ///
 /// # Finding out what to lock
@@ -35,9 +35,9 @@ pub(crate) enum Access {
 /// 3. lock the name, look it up again; if it is not that inode, unlock everything and go to 1.
 ///
 /// So in step 2 the order may be one that was right in step 1 and is no longer: what was beside
-/// another directory may be below it by now. That is why nobody who holds one of these locks waits
-/// for another one: what is not free is waited for while none is held, and then, with it held, the
-/// others are tried again.
+/// another directory may be below it by now. That is why no thread that holds one of these locks
+/// waits for another one: what is not free is waited for while none is held, and then, with it
+/// held, the others are tried again.
 #[derive(Debug)]
 pub(crate) struct LockSet<'a> {
     _guards: [Option<Guard<'a>>; MOST],
@@ -107,7 +107,7 @@ impl<'a> LockSet<'a> {
         loop {
             match Self::wait_for_one(&wanted, awaited) {
                 Ok(guards) => return Self { _guards: guards },
-                // Nothing is held here. Whoever holds it gets a chance to let go of it.
+                // Nothing is held here. Its holder gets a chance to let go of it.
                 Err(busy) => {
                     awaited = busy;
                     thread::yield_now();

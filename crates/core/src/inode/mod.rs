@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `held` | [`Held`]: a hold on an inode in memory |
 //! | `inline` | content that lies inside the inode: where it is |
-//! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
+//! | `live` | [`LiveInode`]: an inode that can change, its locks, its holds |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `lazy` | times of access that only memory has |
 //! | `table` | inodes in memory |
-//! | `caller` | for whom something is done, and what of a program's mode outlives him |
+//! | `caller` | the user that something is done for, and what of a program's mode outlives a change |
 //! | `encode` | records into blocks of the inode table, once per commit |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
 //! | `orphan` | inodes that a crash must not leave behind |

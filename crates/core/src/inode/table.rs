@@ -4,8 +4,8 @@
 //! since the hand last came by make room.
 //!
 //! The map holds *leaves*: the places of 16 inodes whose numbers follow each other, which mostly
-//! are those of one block of the inode table. Who looks at one inode finds its neighbours next to
-//! it, and they come and go together.
+//! are those of one block of the inode table. A thread that looks at one inode finds its neighbours
+//! next to it, and they come and go together.
 //!
 //! # Invariants
 //!
@@ -496,8 +496,8 @@ impl Table {
     }
 
     /// Forgets the inodes of a leaf that need not stay; with `spares` those only that were not
-    /// asked for since the last time, and not what is at the place `kept`. Who calls this has taken
-    /// the leaf out of its queue.
+    /// asked for since the last time, and not what is at the place `kept`. The caller has taken the
+    /// leaf out of its queue.
     fn pass(&self, key: LeafKey, spares: bool, kept: Option<usize>) -> Passed {
         let guard = pin();
         let Some(leaf) = self.map.get(&key, &guard) else {
@@ -549,7 +549,7 @@ impl Table {
             return false;
         }
         if live.last_seq() != Seq::NONE {
-            // Before it is gone, so that whoever finds it gone also finds the turn over.
+            // Before it is gone, so that a thread that finds it gone also finds the turn over.
             let turn: &CountedAtomicU64 = self.turn_of(live.ino());
             turn.fetch_add(1, Ordering::AcqRel);
         }

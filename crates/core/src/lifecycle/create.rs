@@ -117,8 +117,8 @@ impl Fs {
     }
 
     /// Makes an inode that belongs into the directory `parent`, with no content. It has the names
-    /// it is going to have: 2 for a directory, otherwise 1. Whoever fails to give it its name calls
-    /// [`Fs::abandon_inode`] under the same handle.
+    /// it is going to have: 2 for a directory, otherwise 1. A caller that fails to give it its name
+    /// calls [`Fs::abandon_inode`] under the same handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when no inode is free, or no block for an access control list that it
@@ -304,11 +304,11 @@ impl Fs {
         Err(Error::corrupt(Place::Inode(ino), source))
     }
 
-    /// Undoes [`Fs::new_inode`] under the same handle, for whoever could not give the inode a name;
-    /// nobody else has seen it. What it has been given meanwhile goes too, if need be in a
+    /// Undoes [`Fs::new_inode`] under the same handle, for a caller that could not give the inode a
+    /// name; nobody else has seen it. What it has been given meanwhile goes too, if need be in a
     /// transaction of its own when the caller calls [`Fs::reap`].
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
-        // Whoever goes through all inodes may hold it for a moment.
+        // A thread that goes through all inodes may hold it for a moment.
         let deleted = if held.claim_last() {
             let deleted = self.delete_with_more(handle, held.live());
             if matches!(deleted, Ok(Progress::Done)) {

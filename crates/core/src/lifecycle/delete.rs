@@ -2,12 +2,12 @@
 //!
 //! An inode without names goes when nobody holds it. A small one goes in the transaction that took
 //! its last name. Any other is an orphan until it is gone, so that its blocks can be freed over
-//! several transactions: a crash in between leaves it on the device as such, and whoever opens the
-//! file system next goes on.
+//! several transactions: a crash in between leaves it on the device as such, and the next to open
+//! the file system goes on.
 //!
 //! # Invariants
 //!
-//! - Whoever deletes an inode has claimed it, so nobody can take hold of it.
+//! - The thread that deletes an inode has claimed it, so nobody can take hold of it.
 //! - The number may be used again as soon as its bit is cleared. Before that the inode in memory is
 //!   marked as freed, so that it is found dead, and not loaded anew from a record that has not been
 //!   encoded yet.

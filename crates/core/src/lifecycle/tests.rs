@@ -461,8 +461,8 @@ fn inodes_come_and_go_from_many_threads_while_others_commit() {
                             let at = rng.below(mine.len() as u64) as usize;
                             let held = mine.swap_remove(at);
                             let ino = held.ino();
-                            // Whoever asks by number meanwhile finds it held, dead, or somebody
-                            // else's.
+                            // A thread that asks by number meanwhile finds it held, dead, or
+                            // somebody else's.
                             drop(held);
                             let _ = fs.inode(ino);
                             let _ = fs.hold(ino);

@@ -18,7 +18,7 @@
 //!   well.
 //! - Memory is bounded for each file, counts as that of the file's data, and goes when that is
 //!   short, or when nobody looked for some time: it is laid aside first ([`Status::age`]), and a
-//!   reader that misses it takes it up again. So those who find it have nothing to note.
+//!   reader that misses it takes it up again. So threads that find it have nothing to note.
 
 use super::{Mapping, Walk};
 use crate::Result;

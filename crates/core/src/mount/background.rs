@@ -19,7 +19,8 @@ impl Fs {
         })
     }
 
-    /// One turn of the thread. Errors stop the journal where they happen and reach those who wait.
+    /// One turn of the thread. Errors stop the journal where they happen and reach the threads that
+    /// wait.
     fn tend(&self, due: Due) {
         let Ok(journal) = self.journal() else { return };
         journal.write_reports();

@@ -72,7 +72,7 @@ impl Fs {
     }
 
     fn commit_clean_mark(&self, journal: &Journal) -> Result<()> {
-        // Those who got in before have left when this is over, and nobody else gets in.
+        // Threads that got in before have left when this is over, and nobody else gets in.
         self.commit(journal.running())?;
         // Made durable by the first flush of the next commit, before the mark can be.
         if !is_on(Mutant::LeftTooEarly) {

@@ -157,8 +157,8 @@ pub(super) fn read_superblock_by(
     Ok(superblock)
 }
 
-/// There is no superblock where one should be. Who names the place of a backup has found the file
-/// system already.
+/// There is no superblock where one should be. A caller that names the place of a backup has found
+/// the file system already.
 fn not_found(
     device: &SharedDevice,
     choice: SuperblockChoice,

@@ -4,7 +4,7 @@
 //!
 //! 1. refuse what cannot be written: features, a device open for reading, sectors larger than
 //!    blocks;
-//! 2. claim it, where it has a block that says who uses it;
+//! 2. claim it, where it has a block that says which host uses it;
 //! 3. replay the log home, and begin an empty one whose transactions have numbers above all that
 //!    was there;
 //! 4. add up the counts of the group descriptors, as those in the superblock may be older;

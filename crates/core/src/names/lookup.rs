@@ -16,8 +16,8 @@ impl Fs {
         &self.names
     }
 
-    /// Locks a name of a directory: what it stands for stays, until the lock is dropped. Whoever
-    /// changes it tells [`Fs::names`] before that.
+    /// Locks a name of a directory: what it stands for stays, until the lock is dropped. A thread
+    /// that changes it tells [`Fs::names`] before that.
     pub(crate) fn lock_name<'a>(&'a self, dir: &Held, name: &'a [u8]) -> NameLock<'a> {
         let folded = self.folded(dir, name);
         self.names.lock(naming(dir, name, folded.as_deref()))

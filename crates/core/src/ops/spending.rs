@@ -1,4 +1,4 @@
-//! For whom this thread takes space.
+//! The user that this thread takes space for.
 
 use crate::alloc::Spending;
 use crate::fs::Fs;
@@ -7,9 +7,9 @@ use crate::inode::Caller;
 impl Fs {
     /// Has the space that this thread takes until the result is dropped paid from what `caller` may
     /// have: the blocks that the superblock reserves only if they are reserved for that user or one
-    /// of the groups. Operations that are told for whom they [act](crate::ops::OpContext) do that
-    /// by themselves; this is for callers that check permissions otherwise. Results are dropped in
-    /// the reverse order in which they were made.
+    /// of the groups. Operations that are told for which user they [act](crate::ops::OpContext) do
+    /// that by themselves; this is for callers that check permissions otherwise. Results are
+    /// dropped in the reverse order in which they were made.
     pub fn spending_for(&self, caller: &Caller) -> Spending {
         let (user, group) = self.superblock().reserved_for();
         // Group 0 is no group that blocks are reserved for, but stands for none.

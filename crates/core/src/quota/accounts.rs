@@ -1,9 +1,9 @@
-//! Keeping quota files true: room for those who come to own something, and what each commit writes.
+//! Keeping quota files true: room for new owners, and what each commit writes.
 //!
 //! Blocks of quota files are published by commits only, one after the other, as those of the inode
 //! table are: a commit knows what each inode it takes was counted as before, adds up the
-//! differences by owner, and changes each block once. It takes no space for that. An owner whom the
-//! files do not know yet is *promised* an entry before the operation begins that makes him one, and
+//! differences by owner, and changes each block once. It takes no space for that. An owner that the
+//! files do not know yet is *promised* an entry before the operation begins that makes it one, and
 //! a file always has room for all entries that are promised.
 //!
 //! # Invariants
@@ -57,9 +57,9 @@ struct File {
     /// The header as the last commit wrote it.
     info: QuotaInfo,
     layout: Layout,
-    /// Owners who have an entry.
+    /// Owners that have an entry.
     known: HashSet<u32>,
-    /// Owners who may get one.
+    /// Owners that may get one.
     promised: HashSet<u32>,
     /// What somebody set, and in which transaction.
     settings: Vec<(Seq, Setting)>,
@@ -321,7 +321,7 @@ impl Fs {
     }
 
     /// Sees to it that this user, group and project can be counted as owners of something. Before
-    /// the handle starts of whoever makes them so.
+    /// the handle starts that makes them so.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when a quota file has to grow and cannot; when one breaks the format or
@@ -441,7 +441,7 @@ impl Fs {
     }
 }
 
-/// Refuses to hold owners to limits of whom nobody says what they use.
+/// Refuses to hold owners to limits where nothing says what they use.
 fn check_enforceable(fs: &Fs, options: &MountOptions, files: &[File]) -> Result<()> {
     let wanted = |kind: &QuotaKind| options.quotas.has(*kind);
     for kind in QuotaKind::ALL.into_iter().filter(wanted) {

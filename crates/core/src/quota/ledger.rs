@@ -473,8 +473,8 @@ impl Ledger {
         })
     }
 
-    /// Finds out whether those who are going to own an inode in the place of `before` may have it
-    /// with all that is reserved for it, and keeps room for it until the result is dropped.
+    /// Finds out whether the future owners of an inode in the place of `before` may have it with
+    /// all that is reserved for it, and keeps room for it until the result is dropped.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
@@ -647,7 +647,7 @@ mod tests {
         ledger
             .promise(ino, owners, 10 << 10, Reason::Asked)
             .unwrap();
-        // Written back, which nobody was told of yet who keeps the promises.
+        // Written back, which the keeper of the promises was not told of yet.
         ledger.change(ino, share(0), share(10));
         assert_eq!(used(), 10);
         ledger.promise(ino, owners, 1 << 10, Reason::Asked).unwrap();

@@ -60,9 +60,9 @@ impl Enforced {
 /// Why an owner is to use more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Somebody who is held to limits asks for it.
+    /// A user that is held to limits asks for it.
     Asked,
-    /// It was let in before, or somebody asks who is held to none.
+    /// It was let in before, or a user asks that is held to none.
     LetIn,
 }
 

@@ -1,5 +1,5 @@
 //! How many values in inodes of their own an inode is charged for: each counts as one inode more
-//! for its owners, whoever else has the same value.
+//! for its owners, whatever else has the same value.
 
 use super::areas::Areas;
 use super::own_inode::is_possible;

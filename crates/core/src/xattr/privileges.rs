@@ -2,7 +2,7 @@
 //! users.
 //!
 //! Set-ID bits go as [`without_set_ids`] says, but user 0 changes content without that.
-//! `security.capability` goes whoever comes.
+//! `security.capability` goes for any user.
 //!
 //! # Invariants
 //!

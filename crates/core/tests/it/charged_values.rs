@@ -333,7 +333,7 @@ fn values_are_held_to_limits_of_space_and_of_inodes() {
     // User 0 gives what he likes.
     set(&fs, &file, "user.d", &pattern(9, 5000)).unwrap();
     assert_eq!(user(), (7 * 4096, 4));
-    // Who is to get the file needs room for all of it.
+    // The new owner of the file needs room for all of it.
     let hard = |most| SideChange {
         hard: Some(most),
         soft: None,
@@ -352,7 +352,7 @@ fn values_are_held_to_limits_of_space_and_of_inodes() {
     close(fs, &image);
 }
 
-/// Who has which values: name and length by attribute.
+/// Which users have which values: name and length by attribute.
 type Values = BTreeMap<(u64, &'static str), usize>;
 
 const NAMES: [&str; 3] = ["user.one", "user.two", "user.three"];

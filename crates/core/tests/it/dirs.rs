@@ -379,7 +379,7 @@ fn nothing_moves_into_what_was_removed_with_all_above_it() {
     }
     ops::rmdir(&*fs, &above, b"gone").unwrap();
     ops::rmdir(&*fs, &root, b"above").unwrap();
-    // Whoever was on the way there still has the lower one.
+    // A thread that was on the way there still has the lower one.
     ops::release(&fs, above).unwrap();
     let into = |name: &[u8]| ops::rename(&*fs, &root, name, &gone, b"name");
     for done in [

@@ -1,4 +1,4 @@
-//! Files that may not be changed: whoever is refused has changed nothing.
+//! Files that may not be changed: a change that is refused has changed nothing.
 
 use crate::support::{Image, pattern};
 use extant_core::data::{self, FallocateMode, WriteOptions};

@@ -552,7 +552,7 @@ fn limits_of_what_is_not_counted_are_refused() {
     assert!(e.to_string().contains("project"), "{e}");
 }
 
-/// A user who has used up his space, and what he has by then.
+/// A user that has used up its space, and what it has by then.
 fn at_the_limit(image: &Image) -> (Arc<Fs>, Held, u64) {
     let fs = open(image, DataMode::Delayed, Enforced::ALL);
     let root = fs.hold(Ino::ROOT).unwrap();

@@ -219,7 +219,7 @@ fn a_failure_to_write_back_is_told_once_to_each_open_file_and_loses_nothing() {
         assert_eq!(told.unwrap_err().errno(), 5);
         ops::fsync_file(&fs, &held, mark).unwrap();
     }
-    // Who opens it later has nothing to hear.
+    // One that opens it later has nothing to hear.
     ops::fsync_file(&fs, &held, &ErrorMark::new(&held)).unwrap();
     // Nobody was told, but the data is there by now.
     assert!(read(&fs, &held, 0, bytes.len()) == bytes);

@@ -27,8 +27,8 @@ fn blocks_free(world: &World) -> u64 {
     world.fs.statfs().unwrap().free
 }
 
-/// There is one group: whoever finds it in use passes by all criteria but the last, and there waits
-/// for it.
+/// There is one group: a thread that finds it in use passes by all criteria but the last, and there
+/// waits for it.
 #[test]
 fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
     let image = image();
@@ -48,8 +48,8 @@ fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
     });
 }
 
-/// There are many small groups: who finds the group where his file should begin in use goes to
-/// another one, in some schedules.
+/// There are many small groups: a thread that finds the group where its file should begin in use
+/// goes to another one, in some schedules.
 #[test]
 fn whoever_meets_another_in_a_group_goes_elsewhere() {
     static TOGETHER: AtomicUsize = AtomicUsize::new(0);
@@ -91,8 +91,8 @@ fn whoever_meets_another_in_a_group_goes_elsewhere() {
     assert!(!seen.contains(&0), "{seen:?}");
 }
 
-/// The one uses what is kept ready for its file while the other, who finds no space, has that given
-/// back.
+/// The one uses what is kept ready for its file while the other, which finds no space, has that
+/// given back.
 #[test]
 fn what_is_kept_ready_is_used_by_one_of_those_who_want_it() {
     let image = image();

@@ -183,8 +183,8 @@ fn neighbours_on_the_list_leave_it_together() {
     });
 }
 
-/// Who finds no slot in the orphan file is noted on the list; both places are recovered, and looked
-/// at by whoever takes a note back.
+/// An inode that finds no slot in the orphan file is noted on the list; both places are recovered,
+/// and looked at by a thread that takes a note back.
 #[test]
 fn what_finds_the_file_full_goes_to_the_list_and_both_are_recovered() {
     static LISTED: AtomicU64 = AtomicU64::new(0);
@@ -232,8 +232,8 @@ fn what_finds_the_file_full_goes_to_the_list_and_both_are_recovered() {
     assert!(!seen.contains(&0), "{seen:?}");
 }
 
-/// The record of the inode before cannot be read: who is to leave the list stays on it, and is
-/// deleted by whoever opens the file system next. All others go.
+/// The record of the inode before cannot be read: the inode that is to leave the list stays on it,
+/// and is deleted by the next to open the file system. All others go.
 #[test]
 fn who_cannot_be_taken_off_the_list_is_still_on_it() {
     /// Records in a block of the inode table.

@@ -1,5 +1,5 @@
-//! Data that is on its way to the device: neither dirty any more nor there. Whoever asks whether a
-//! file is stored waits for it, or takes it for dirty.
+//! Data that is on its way to the device: neither dirty any more nor there. A thread that asks
+//! whether a file is stored waits for it, or takes it for dirty.
 //!
 //! The files have nothing else that would tell: their size is in the record, the time of the last
 //! write was set by hand, and the record is durable.

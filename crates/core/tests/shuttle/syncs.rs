@@ -44,7 +44,7 @@ fn commits_take_all_of_a_change_or_nothing() {
     });
 }
 
-/// Of several that sync at once each finds its own work durable, whoever commits.
+/// Of several that sync at once each finds its own work durable, whichever commits.
 #[test]
 fn what_was_synced_survives_whoever_committed_it() {
     let image = image();

@@ -127,7 +127,7 @@ fn image_with_files() -> Arc<[u8]> {
     super::bytes(&world.device).into()
 }
 
-/// Who reads a large file pushes out of memory what may go, and finds what is on its way to the
+/// A reader of a large file pushes out of memory what may go, and finds what is on its way to the
 /// device there all the same: what was written over, and what has no place yet.
 #[test]
 fn what_is_on_its_way_is_not_pushed_out_of_memory() {
@@ -275,8 +275,8 @@ fn what_is_gathered_is_of_one_moment_for_each_file() {
     });
 }
 
-/// What was written is data to who looks for it, at each moment of its way to the device; what lies
-/// between is a hole.
+/// What was written is data to a thread that looks for it, at each moment of its way to the device;
+/// what lies between is a hole.
 #[test]
 fn data_and_holes_are_told_apart_while_the_file_is_written_back() {
     const FAR: u64 = 200 << 10;

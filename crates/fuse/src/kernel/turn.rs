@@ -116,7 +116,7 @@ impl Leading<'_> {
         let is_first = looks == 1 && !self.has_waited;
         self.was_there = is_first && matches!(received, Ok(Received::Request(_)));
         if is_nothing(&received) {
-            if !self.leader.rests() {
+            if !self.leader.rest_if_another_waits() {
                 device.wait()?;
             }
             self.has_waited = true;

@@ -74,9 +74,9 @@ fn a_batch_is_fetched_at_once_and_in_merged_ranges() {
     // One to open, one for each stretch of neighbours that was claimed together.
     assert!(server.requests() <= 6, "{} requests", server.requests());
     assert!(
-        server.most_at_once() >= 3,
+        server.largest_transfer() >= 3,
         "{} at once",
-        server.most_at_once()
+        server.largest_transfer()
     );
     let failed = device.submit(vec![
         Request::read(0, 512),
@@ -194,7 +194,7 @@ fn requests_in_flight_are_bounded() {
         .map(|at| Request::read(at * 2 * PIECE as u64, 512))
         .collect();
     device.submit(batch).wait_all().unwrap();
-    assert_eq!(server.most_at_once(), 3);
+    assert_eq!(server.largest_transfer(), 3);
 }
 
 #[test]

@@ -116,7 +116,7 @@ struct Counts {
     requests: AtomicU64,
     bytes: AtomicU64,
     at_once: AtomicU64,
-    most_at_once: AtomicU64,
+    largest_transfer: AtomicU64,
     over: AtomicBool,
     asked: Mutex<Vec<Asked>>,
 }
@@ -170,8 +170,8 @@ impl Server {
     }
 
     /// The most requests that waited for their answers at the same time.
-    pub(crate) fn most_at_once(&self) -> u64 {
-        self.counts.most_at_once.load(Ordering::Relaxed)
+    pub(crate) fn largest_transfer(&self) -> u64 {
+        self.counts.largest_transfer.load(Ordering::Relaxed)
     }
 
     /// All requests so far.
@@ -220,7 +220,9 @@ fn serve(stream: TcpStream, counts: &Counts, rule: &Rule) -> std::io::Result<()>
         };
         counts.asked.lock().unwrap().push(asked.clone());
         let at_once = counts.at_once.fetch_add(1, Ordering::Relaxed) + 1;
-        counts.most_at_once.fetch_max(at_once, Ordering::Relaxed);
+        counts
+            .largest_transfer
+            .fetch_max(at_once, Ordering::Relaxed);
         let goes_on = send(rule(&asked), &mut writer, counts);
         counts.at_once.fetch_sub(1, Ordering::Relaxed);
         if !goes_on? {

@@ -1,8 +1,8 @@
 //! Locks in the manner of `parking_lot` over those of a model checker.
 //!
-//! The checker's lock decides who goes on; the value lies in a lock of the standard library beside
-//! it, which is then always free. So unsized values, downgrading and waiting through a borrowed
-//! guard come without `unsafe`, though the checkers' own locks know none of them.
+//! The checker's lock decides which thread goes on; the value lies in a lock of the standard
+//! library beside it, which is then always free. So unsized values, downgrading and waiting through
+//! a borrowed guard come without `unsafe`, though the checkers' own locks know none of them.
 //!
 //! # Invariants
 //!
@@ -181,7 +181,7 @@ impl Default for Condvar {
     }
 }
 
-/// Who is inside a reader-writer lock.
+/// What is inside a reader-writer lock.
 struct Inside {
     readers: usize,
     writer: bool,

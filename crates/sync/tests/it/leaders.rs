@@ -28,9 +28,9 @@ fn resting<'scope>(
         let sender = sender.clone();
         let mut leader = leaders.join();
         scope.spawn(move || {
-            assert!(leader.rests());
+            assert!(leader.rest_if_another_waits());
             sender.send(()).unwrap();
-            // Whoever works next finds nobody who rests.
+            // The thread that works next finds none that rests.
             leader.took(None);
             std::mem::forget(leader);
         });
@@ -43,12 +43,12 @@ fn resting<'scope>(
 fn the_only_one_does_not_rest() {
     let leaders = Leaders::new(&LEADERS);
     let mut leader = leaders.join();
-    assert!(!leader.rests());
+    assert!(!leader.rest_if_another_waits());
     for _ in 0..100 {
         leader.took(Some(false));
         leader.did();
     }
-    assert!(!leader.rests());
+    assert!(!leader.rest_if_another_waits());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn those_who_rest_follow_one_after_the_other_who_do_not_come_back() {
 }
 
 #[test]
-fn of_two_who_seldom_find_work_at_once_one_rests() {
+fn of_two_that_seldom_find_work_without_waiting_one_rests() {
     let leaders = Leaders::new(&LEADERS);
     std::thread::scope(|scope| {
         let other = leaders.join();

@@ -1,4 +1,4 @@
-//! The biased lock: readers in the table against writers who end the bias.
+//! The biased lock: readers in the table against writers that end the bias.
 
 use extant_sync::model::exhaust;
 use extant_sync::{BiasedRwLock, LockClass, Rank, thread};

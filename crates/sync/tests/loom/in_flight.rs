@@ -1,4 +1,4 @@
-//! Loads in flight: one at most of a key, and those who wait for it.
+//! Loads in flight: one at most of a key, and the threads that wait for it.
 
 use extant_sync::atomic::{AtomicU32, Ordering};
 use extant_sync::model::exhaust;
@@ -34,8 +34,8 @@ impl Loaded {
         self.table.get(&KEY, &pin()).copied()
     }
 
-    /// Finds the value, loads it, or waits for who does. `load` is the read of the device; `None`
-    /// gives up.
+    /// Finds the value, loads it, or waits for the thread that does. `load` is the read of the
+    /// device; `None` gives up.
     fn get(&self, mut load: impl FnMut() -> Option<Result<u32, ()>>) -> Result<u32, ()> {
         loop {
             if let Some(found) = self.lookup() {
@@ -106,8 +106,8 @@ fn three_who_miss_are_all_served() {
     });
 }
 
-/// Nothing is kept of a load that failed: who waited for it hears of it, who comes later tries
-/// again.
+/// Nothing is kept of a load that failed: a thread that waited for it hears of it, one that comes
+/// later tries again.
 #[test]
 fn a_failure_reaches_those_who_wait_and_no_others() {
     exhaust(
@@ -154,8 +154,8 @@ fn who_waits_for_a_load_that_was_given_up_loads_himself() {
     );
 }
 
-/// The device changes, and then whoever changed it discards: what was read before is not found
-/// afterwards.
+/// The device changes, and then the thread that changed it discards: what was read before is not
+/// found afterwards.
 #[test]
 fn what_was_discarded_while_it_was_loaded_is_not_kept() {
     exhaust(

@@ -14,7 +14,7 @@ static TURN: RmwClass = RmwClass::new("test turn");
 
 const KEY: u32 = 3;
 
-/// An inode in memory: what its record says, and who holds it.
+/// An inode in memory: what its record says, and what holds it.
 struct Live {
     holds: HoldCount,
     /// The record, and whether it was changed since it was read.
@@ -99,7 +99,7 @@ impl Table {
             return false;
         }
         if live.is_changed.load(Ordering::Relaxed) {
-            // Before it is gone, so that whoever finds it gone also finds the turn over.
+            // Before it is gone, so that a thread that finds it gone also finds the turn over.
             self.turn.fetch_add(1, Ordering::AcqRel);
         }
         live.is_gone.store(true, Ordering::Relaxed);

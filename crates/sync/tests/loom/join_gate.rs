@@ -66,7 +66,7 @@ fn nobody_is_inside_a_drained_gate() {
             guarded.gate.close();
             guarded.change_drained();
             assert!(guarded.gate.join().is_none());
-            // Nobody opens the gate: whoever reads the state from here on is caught.
+            // Nobody opens the gate: a thread that reads the state from here on is caught.
             for joiner in joiners {
                 joiner.join().unwrap();
             }

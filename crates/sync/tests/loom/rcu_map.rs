@@ -1,4 +1,4 @@
-//! The hash table: lookups without a lock, against those who insert, remove and rebuild.
+//! The hash table: lookups without a lock, against threads that insert, remove and rebuild.
 
 use extant_sync::atomic::{AtomicU32, Ordering};
 use extant_sync::model::exhaust;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 static BUCKET: LockClass = LockClass::new("test bucket", Rank::CacheBucket);
 
-/// A value that is written before it is put into the map. Who finds it without being behind that
-/// may see that it is none yet.
+/// A value that is written before it is put into the map. A thread that finds it without being
+/// behind that may see that it is none yet.
 struct Made(AtomicU32);
 
 const NONE: u32 = u32::MAX;

@@ -29,7 +29,7 @@ fn two_threads_never_get_the_same_slot() {
     });
 }
 
-/// The count comes after the emptied slot: whoever takes the one finds the other.
+/// The count comes after the emptied slot: a thread that takes the one finds the other.
 #[test]
 fn a_slot_emptied_meanwhile_is_found_or_refused() {
     exhaust(

@@ -64,7 +64,7 @@ fn work(leaders: &Leaders, place: &Place, gives_way: bool, count: usize, alone: 
     let mut was_there = true;
     while let Some(found) = place.look() {
         let Some(number) = found else {
-            if !leader.rests() {
+            if !leader.rest_if_another_waits() {
                 place.wait_for_work();
             }
             was_there = false;
@@ -125,8 +125,8 @@ fn work_that_waits_for_other_work_is_done_as_periods_pass() {
 
 /// A leader that gives way is followed without any period passing, as each taker of work says so.
 #[test]
-fn who_gives_way_is_followed_at_once() {
-    explore("who_gives_way_is_followed_at_once", || {
+fn a_leader_that_gives_way_is_followed_without_delay() {
+    explore("a_leader_that_gives_way_is_followed_without_delay", || {
         run(true, false, THREADS, 1);
     });
 }

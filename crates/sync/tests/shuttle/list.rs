@@ -38,8 +38,8 @@ fn walks_see_what_stays_exactly_once() {
     });
 }
 
-/// Entries go while somebody walks, and others come to their places: who walks sees what stays
-/// once, never what was gone when the walk began, and no entry twice.
+/// Entries go while a thread walks, and others come to their places: the walk sees what stays once,
+/// never what was gone when the walk began, and no entry twice.
 #[test]
 fn walks_go_on_while_what_they_are_at_is_removed() {
     explore("walks_go_on_while_what_they_are_at_is_removed", || {

@@ -165,7 +165,7 @@ impl<'f> FileIo<'f> {
             size: self.live.live_size(),
             reserved,
             no_prealloc: scattered,
-            // The write was let in, whoever it was.
+            // The write was let in, for whichever user.
             privileged: true,
         };
         let taken = preallocation::take_for(self.fs, self.live, &ask);

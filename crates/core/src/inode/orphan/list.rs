@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! - In memory the list is linked both ways, so that the inode before another one is found at once.
-//!   Inodes on it stay in memory, whoever else forgets them: the list has a reference to each.
+//!   Inodes on it stay in memory, whatever else forgets them: the list has a reference to each.
 //! - Links change only under the lock, and under a handle in which the inode that carries the link
 //!   (or the superblock) was registered before.
 //! - The inode before another one may change, and may be on its way out, at any time but under the

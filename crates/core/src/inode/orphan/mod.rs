@@ -1,8 +1,8 @@
 //! Orphans: inodes that a crash must not leave behind as they are.
 //!
-//! An inode without names that somebody still holds, or one whose blocks are being taken away over
-//! several transactions, is noted on the device, so that whoever opens the file system after a
-//! crash can finish the job.
+//! An inode without names that is still held, or one whose blocks are being taken away over several
+//! transactions, is noted on the device, so that the next to open the file system after a crash can
+//! finish the job.
 //!
 //! | file | owns |
 //! |---|---|
@@ -20,10 +20,10 @@
 //!
 //! # Locking
 //!
-//! Adding and removing are for whoever may change the inode as a whole (its `op` lock exclusively,
-//! or it is new, or leaving), so the membership answers whether there is anything to do before any
-//! lock of the list is taken. The list's lock has rank `OrphanList`; what may wait for the device
-//! is prepared before it. The file takes no lock.
+//! Adding and removing are for threads that may change the inode as a whole (its `op` lock
+//! exclusively, or it is new, or leaving), so the membership answers whether there is anything to
+//! do before any lock of the list is taken. The list's lock has rank `OrphanList`; what may wait
+//! for the device is prepared before it. The file takes no lock.
 
 mod file;
 mod list;

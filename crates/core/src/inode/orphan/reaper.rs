@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static QUEUE: LockClass = LockClass::new("inode reaper", Rank::Leaf);
 
 /// Inodes without names that nobody holds any more. The last hold may end anywhere, under a handle
-/// or a lock; deleting needs neither to be held, so it is done by those who look here when they
+/// or a lock; deleting needs neither to be held, so it is done by threads that look here when they
 /// hold nothing.
 ///
 /// There is one for each CPU, so that not even the count of references to it is shared.

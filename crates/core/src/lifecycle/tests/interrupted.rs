@@ -141,8 +141,8 @@ fn a_large_truncation_is_done_or_not_begun_after_a_crash_anywhere_in_it() {
         if inode.size() == SIZE {
             cut += 1;
             partly += u32::from(!crashed.holds(1));
-            // Three blocks of 1 KiB, and nodes of the tree: as many as who took the rest away left
-            // of it.
+            // Three blocks of 1 KiB, and nodes of the tree: as many as were left of it when the
+            // rest was taken away.
             assert!(
                 (6..=12).contains(&inode.disk().blocks),
                 "{}",

@@ -111,8 +111,8 @@ impl<'f> Claims<'f> {
 #[derive(Default)]
 struct Plan {
     remove: Vec<Range<u64>>,
-    /// Blocks that stay, and become unwritten or written, or which the bitmap says are free:
-    /// whoever replayed the records before and was interrupted may have left that.
+    /// Blocks that stay, and become unwritten or written, or which the bitmap says are free: an
+    /// earlier replay of the records that was interrupted may have left that.
     restate: Vec<Mapping>,
     insert: Vec<Mapping>,
 }

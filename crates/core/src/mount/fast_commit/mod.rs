@@ -1,10 +1,10 @@
 //! Fast commits: what a journal says besides whole blocks.
 //!
 //! Their records are applied by the engine itself, which runs for that over a device that keeps
-//! what is written in memory, without a journal. What it wrote is either shown to whoever only
-//! reads, or committed to the real log as one transaction, the very one that the fast commits
-//! stand for: from then on they are void. So a crash at any moment leaves either all of them to be
-//! applied again, to the same state, or none.
+//! what is written in memory, without a journal. What it wrote is either shown to readers, or
+//! committed to the real log as one transaction, the very one that the fast commits stand for: from
+//! then on they are void. So a crash at any moment leaves either all of them to be applied again,
+//! to the same state, or none.
 //!
 //! | file | owns |
 //! |---|---|
@@ -24,8 +24,8 @@
 //! creation.
 //!
 //! A new inode has as many links as records give it names, whatever its own record says. An inode
-//! that has no name at the end becomes an orphan, which whoever opens the file system for writing
-//! deletes.
+//! that has no name at the end becomes an orphan, which the next to open the file system for
+//! writing deletes.
 //!
 //! # Bounds
 //!

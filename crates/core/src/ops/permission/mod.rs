@@ -16,8 +16,8 @@
 //!
 //! User 0 has every capability, others have none. Not here: what is policy of a whole system and
 //! not of a file system (`fs.protected_hardlinks`, `protected_regular` and the like), security
-//! modules, and mappings of ids. Who may have the blocks that the superblock reserves is decided
-//! where space is taken, for whoever an operation acts for.
+//! modules, and mappings of ids. Which users may have the blocks that the superblock reserves is
+//! decided where space is taken, for the user that an operation acts for.
 
 mod access;
 mod attributes;

@@ -110,7 +110,7 @@ fn whoever_changes_content_takes_away_what_is_not_his_to_leave() {
     let stranger = Caller::new(5, 5);
     let root = Caller::new(0, 0);
     let user = |caller| ByWhom::Caller(Some(caller));
-    // For whom; what is left of 6755, of 6745 and of 0755; whether capabilities stay.
+    // The user; what is left of 6755, of 6745 and of 0755; whether capabilities stay.
     let cases = [
         (ByWhom::Earlier, [0o6755, 0o6745, 0o755], true),
         (ByWhom::Mapped, [0o6755, 0o6745, 0o755], true),
@@ -195,8 +195,8 @@ fn what_is_refused_takes_nothing_away() {
     fs.close().unwrap();
 }
 
-/// A file becomes a program while somebody is about to change it: he has been here, and waits for
-/// whoever makes it one.
+/// A file becomes a program while a thread is about to change it: that has been here, and waits for
+/// the one that makes it a program.
 #[test]
 fn what_becomes_a_program_before_it_is_changed_loses_its_rights() {
     for direct_turns in [0, 6] {

@@ -32,7 +32,7 @@ const SECTOR: u64 = 512;
 /// A file of so many extents is shifted in one transaction, whatever the size of the journal.
 const FEW_EXTENTS: usize = 6;
 
-/// Who asks where there are limits.
+/// The user that asks where there are limits.
 const SOMEBODY: u32 = 7;
 
 /// How often somebody met a limit, in the whole process.
@@ -61,7 +61,7 @@ pub(crate) struct Extant {
     /// The device is used as memory.
     pub(crate) dax: bool,
     /// Each time, letters of names are upper case or lower case by chance, but for the first part
-    /// of a path; all names are lower case to who asks for the tree.
+    /// of a path; all names are lower case where the tree is asked for.
     pub(crate) respells: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Extant {
     pub(crate) freezes: bool,
     /// Each `syncfs` makes it read-only, and then writable again. Nothing stays open then.
     pub(crate) remounts: bool,
-    /// Users and groups are held to their limits, which nobody who is asked for here may pass.
+    /// Users and groups are held to their limits, which no user that is asked for here may pass.
     pub(crate) limited: bool,
     /// What sets the flag for dumps makes the map one of indirect blocks, what clears it one of
     /// extents, where that can be.

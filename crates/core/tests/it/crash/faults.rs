@@ -63,7 +63,7 @@ fn sweep_all(name: &str, start: &Prepared, scripts: &[Script], ways: &[Way], ima
             of_way.reported > 0 || !is_told || !failures.is_empty(),
             "{way:?}: {of_way}"
         );
-        // Who syncs last hears of it, if nobody heard before.
+        // The last to sync hears of it, if nobody heard before.
         let ends_in_sync = |script: &Script| script.lanes[0].last() == Some(&Op::Syncfs);
         if is_lasting(way) && failures.is_empty() && scripts.iter().all(ends_in_sync) {
             assert_eq!(of_way.reported, of_way.runs, "{way:?}: {of_way}");

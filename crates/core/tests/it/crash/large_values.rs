@@ -24,7 +24,7 @@ const SHAPES: [Shape; 3] = [
     CHARGED,
 ];
 
-/// Files pay for values, whoever else has them.
+/// Files pay for values, whatever else has them.
 pub(super) const CHARGED: Shape = Shape {
     name: "values in inodes, charged to owners",
     kib: 12 << 10,

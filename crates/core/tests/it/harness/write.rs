@@ -35,7 +35,7 @@ const NEUTRAL: usize = 4096;
 /// # Panics
 /// When what was written to files lies where a structure of the file system has its place.
 pub(crate) fn write(mutant: &Mutant, seed: u64) -> bool {
-    // Who may have it open is watched for as long as the block says.
+    // A host that may have it open is watched for as long as the block says.
     if mutant.story.iter().any(|line| line.starts_with("Mmp of")) {
         return false;
     }
