@@ -322,7 +322,7 @@ impl BlockDevice for UploadDevice {
         1 << 20
     }
 
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         self.0.in_flight
     }
 }
