@@ -165,7 +165,7 @@ impl BlockDevice for Disk {
         64 << 10
     }
 
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         4
     }
 

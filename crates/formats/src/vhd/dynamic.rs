@@ -504,8 +504,8 @@ impl BlockDevice for Dynamic {
         self.inner.preferred_io()
     }
 
-    fn writes_at_once(&self) -> usize {
-        self.inner.writes_at_once()
+    fn parallel_writes(&self) -> usize {
+        self.inner.parallel_writes()
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
