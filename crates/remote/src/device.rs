@@ -107,7 +107,15 @@ impl RemoteDevice {
     /// The pieces of a part of a read; those that are missing are on their way.
     fn start(&self, range: &Range<u64>) -> Vec<Wanted> {
         let (wanted, claimed) = self.fetcher.pieces.want(self.pieces_of(range));
+        // One that stands alone: what is read in portions needs no guess.
+        let missed = (claimed.len() == 1).then(|| claimed[0]);
         self.fetcher.fetch(claimed);
+        if let Some(piece) = missed {
+            let around = self.fetcher.pieces.note_miss(piece);
+            let bytes = around.start * PIECE..around.end * PIECE;
+            self.fetcher
+                .fetch_ahead(bytes.start.min(self.size)..bytes.end.min(self.size));
+        }
         wanted
     }
 
@@ -226,6 +234,7 @@ impl BlockDevice for RemoteDevice {
 
     fn submit(&self, batch: Vec<Request>) -> Completion {
         debug_assert_may_wait_for_device();
+        let mut claimed = Vec::new();
         let started = batch
             .into_iter()
             .map(|request| {
@@ -235,7 +244,9 @@ impl BlockDevice for RemoteDevice {
                             Ok(()) if len == 0 => State::Ended(Ok(())),
                             Ok(()) => {
                                 let range = offset..offset + len;
-                                let wanted = self.start(&range);
+                                let pieces = self.pieces_of(&range);
+                                let (wanted, mine) = self.fetcher.pieces.want(pieces);
+                                claimed.extend(mine);
                                 State::Coming(range, wanted)
                             }
                             Err(e) => State::Ended(Err(e)),
@@ -249,6 +260,9 @@ impl BlockDevice for RemoteDevice {
                 (request, state)
             })
             .collect();
+        // All of them together, so that neighbours come together.
+        claimed.sort_unstable();
+        self.fetcher.fetch(claimed);
         Completion::pending(Box::new(Batch {
             name: self.name.clone(),
             fetcher: Arc::clone(&self.fetcher),

@@ -3,6 +3,9 @@
 //! A piece is [`PIECE`] bytes, aligned; the last one of an object may be shorter. What goes is
 //! chosen in the order of arrival, with a second chance for what was used meanwhile.
 //!
+//! Where many pieces of one region are missed in no order, as by the files of a directory, their
+//! neighbours come with them: the more have been missed there, the more at a time.
+//!
 //! # Invariants
 //! - A piece is held, or coming, or neither. A thread that claims it makes it come, or fail.
 //! - A failed piece is neither: the next reader tries again.
@@ -18,6 +21,13 @@ use std::sync::Arc;
 
 /// Bytes of a piece.
 pub(crate) const PIECE: u64 = 64 << 10;
+
+/// Pieces of a region: 4 MiB.
+const REGION: u64 = 64;
+/// Regions in which misses are counted.
+const MOST_REGIONS: usize = 1024;
+/// The most neighbours that come with a missed piece: 2 MiB with it.
+const MOST_NEIGHBOURS: u64 = 32;
 
 static PIECES: LockClass = LockClass::new("remote pieces", Rank::DeviceQueue);
 static COMING: LockClass = LockClass::new("remote piece", Rank::Leaf);
@@ -82,6 +92,8 @@ struct Inside {
     held: u64,
     most: u64,
     streams: Streams,
+    /// Pieces that were missed, by region.
+    misses: HashMap<u64, u64>,
 }
 
 /// The pieces of one object.
@@ -102,6 +114,7 @@ impl Pieces {
                     held: 0,
                     most: most.max(PIECE),
                     streams: Streams::new(PIECE, (most / 4).min(8 << 20)),
+                    misses: HashMap::new(),
                 },
             ),
         }
@@ -129,6 +142,23 @@ impl Pieces {
             })
             .collect();
         (wanted, claimed)
+    }
+
+    /// Notes that a piece was missed, and returns the pieces around it that are probably wanted too.
+    pub(crate) fn note_miss(&self, piece: u64) -> Range<u64> {
+        let mut inside = self.inside.lock();
+        if inside.misses.len() >= MOST_REGIONS {
+            inside.misses.clear();
+        }
+        let misses = inside.misses.entry(piece / REGION).or_insert(0);
+        *misses += 1;
+        // A power of two, aligned: groups do not overlap.
+        let group = match *misses {
+            0..8 => return piece..piece,
+            misses => (1 << misses.ilog2() >> 1).min(MOST_NEIGHBOURS),
+        };
+        let start = piece / group * group;
+        start..start + group
     }
 
     /// Claims those pieces of a range that are neither held nor coming, at most `most`.
@@ -222,6 +252,26 @@ mod tests {
             assert!(claimed.is_empty(), "piece 0 went at {piece}");
             assert!(matches!(wanted[0], Wanted::Held(_)));
             assert!(pieces.counts().0 <= 4 * PIECE);
+        }
+    }
+
+    #[test]
+    fn neighbours_come_where_much_is_missed_and_only_there() {
+        let pieces = Pieces::new(1 << 20);
+        let mut fetched = std::collections::BTreeSet::new();
+        let mut misses = 0;
+        for n in 0..64 {
+            let piece = n * 37 % 64 + 640;
+            if fetched.insert(piece) {
+                misses += 1;
+                fetched.extend(pieces.note_miss(piece));
+                assert!(fetched.len() <= 4 * misses * misses);
+            }
+        }
+        assert!(misses < 28, "{misses} misses");
+        assert_eq!(fetched, (640..704).collect());
+        for n in 0..500 {
+            assert!(pieces.note_miss(n * 64 + 7000).is_empty());
         }
     }
 

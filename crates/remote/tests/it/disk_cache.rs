@@ -166,7 +166,8 @@ fn several_processes_share_a_directory() {
         .iter()
         .map(|f| f.metadata().unwrap().len())
         .sum();
-    assert!(total < 80 * PIECE as u64, "{total} bytes are kept");
+    // Of 100 pieces; what is written while room is made comes on top of the 60.
+    assert!(total < 96 * PIECE as u64, "{total} bytes are kept");
 }
 
 #[test]
