@@ -82,6 +82,16 @@ pub enum DeviceError {
         /// The path given.
         path: PathBuf,
     },
+    /// A server does not give an export, or not in the way that is asked for.
+    #[error("cannot use {device}: {reason}")]
+    Export {
+        /// The address of the export.
+        device: String,
+        /// Why, as a clause.
+        reason: String,
+        /// The error number that tells about the same.
+        errno: i32,
+    },
     /// A loop device stands on the file.
     #[error(
         "{} is in use: the loop device {device} stands on it (losetup -d {device} detaches it)",
@@ -186,6 +196,7 @@ impl DeviceError {
                     .raw_os_error()
                     .unwrap_or_else(|| errno_of(source.kind()).raw_os_error());
             }
+            Self::Export { errno, .. } => return *errno,
             Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => Errno::IO,
             Self::ReadOnly { .. } => Errno::ROFS,
             Self::NotADevice { .. } => Errno::NOTBLK,

@@ -43,7 +43,7 @@ pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{Backend, FileDevice, FileOptions, HeldFile, hold_for_replacing};
 pub use memory::MemoryDevice;
-pub use nbd::{NBD_PORT, NbdAddress, NbdOptions, NbdTransport};
+pub use nbd::{NBD_PORT, NbdAddress, NbdDevice, NbdOptions, NbdTransport};
 pub use open::OpenSpec;
 pub use overlay::OverlayDevice;
 pub use partition::{

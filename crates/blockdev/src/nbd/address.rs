@@ -59,17 +59,17 @@ impl fmt::Display for NbdAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NbdOptions {
     /// Whether writes are allowed.
-    pub writable: bool,
+    pub(super) writable: bool,
     /// Connections at most.
-    pub connections: usize,
+    pub(super) connections: usize,
     /// Time in which a connection must come about.
-    pub connect_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     /// Time in which a server that owes an answer must send something.
-    pub answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
     /// Time for which a broken connection is tried again.
-    pub reconnect_for: Duration,
+    pub(super) reconnect_for: Duration,
     /// The directory of certificates for TLS.
-    pub certificates: Option<PathBuf>,
+    pub(super) certificates: Option<PathBuf>,
 }
 
 impl NbdOptions {

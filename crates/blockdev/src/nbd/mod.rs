@@ -1,5 +1,63 @@
-//! Exports of NBD servers: their addresses, and how they are used.
+//! Exports of NBD servers as devices.
+//!
+//! Written from the protocol document of the project NetworkBlockDevice/nbd (`doc/proto.md`). The
+//! client blocks, and has no threads of its own.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `address.rs` | [`NbdAddress`], [`NbdOptions`] |
+//! | `device.rs` | [`NbdDevice`]: cutting requests, blocks of the server, batches |
+//! | `pool.rs` | connections: choosing one, making others, flushing all |
+//! | `connection.rs` | one connection: requests of many threads, and their replies |
+//! | `replies.rs` | the stream of replies, and what has come of a reply |
+//! | `job.rs` | a request with its data and its outcome |
+//! | `extents.rs` | holes |
+//! | `handshake.rs` | the negotiation |
+//! | `stream.rs` | sockets that do not block |
+//! | `tls.rs` | TLS (feature `tls`) |
+//! | `wire.rs` | numbers and messages of the protocol |
+//!
+//! # When a connection breaks
+//!
+//! A client cannot know whether the server lost its memory, or only the connection, nor whether it
+//! still carries out what it was sent. So:
+//!
+//! - Questions (reads, extents) that were not answered are asked again over a new connection, for
+//!   a limited time and a limited number of times. The export must have the same size and abilities
+//!   as before.
+//! - A change of which the server cannot have all bytes is sent again likewise.
+//! - A change that was sent and not answered is an error for its caller. It is never sent again:
+//!   the server may still do the first one, after what was written to the same place since.
+//! - If a change was not answered, or was answered and no flush has covered it, all flushes and
+//!   changes of the device fail from then on, with the reason. So no flush ever tells that a change
+//!   is durable that may be lost, whichever thread asks, and nothing is built on what may be gone.
+//!   Reads go on. The user opens the export again, and a journal does the rest.
+//! - A connection without such changes is replaced, and nobody notices: a server may start anew
+//!   under a mount that is idle.
+//!
+//! A flush is sent on each connection that has changes to be covered. What another connection
+//! promises is not asked for: it may be one to a server that has started anew meanwhile. A further
+//! connection is used only after those with such changes have answered a read that was sent after
+//! it was made: both are then to the same server.
+//!
+//! # What is not used
+//!
+//! `NBD_CMD_FLAG_FAST_ZERO`: a server that zeroes slowly is still quicker than zeroes sent to it.
+//! `NBD_CMD_FLAG_NO_HOLE`: zeroes need no space here. `NBD_CMD_FLAG_DF`: parts of a reply may come
+//! in any order. Resizing and caching.
 
 mod address;
+mod connection;
+mod device;
+mod extents;
+mod handshake;
+mod job;
+mod pool;
+mod replies;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;
 
 pub use address::{NBD_PORT, NbdAddress, NbdOptions, NbdTransport};
+pub use device::NbdDevice;

@@ -1,0 +1,593 @@
+//! The export as a block device.
+
+use super::address::{NbdAddress, NbdOptions};
+use super::extents::{Answer, Extents, Found};
+use super::job::{Data, Fault, Job, cut_mut, cut_shared};
+use super::pool::Pool;
+use super::wire::{Command, FUA, export};
+use crate::device::{total_len, write_zeroes};
+use crate::{AlignedBuf, BlockDevice, Completion, DeviceError, DeviceResult, Done, Request};
+use extant_sync::{
+    Condvar, CountedAtomicU64, LockClass, Mutex, Rank, RmwClass, debug_assert_may_wait_for_device,
+};
+use rustix::io::Errno;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static TURN: LockClass = LockClass::new("nbd part of a block", Rank::Leaf);
+static CHANGES: RmwClass = RmwClass::new("nbd changes");
+
+/// Bytes that one request carries at most: enough to be quick, few enough that many are under way.
+const PIECE: u32 = 256 << 10;
+/// Bytes that one request without data is about at most.
+const STRETCH: u32 = 64 << 20;
+/// Most bytes that are copied at a time where a request does not fit the server's blocks.
+const BOUNCE: u64 = 1 << 20;
+
+/// An export of an NBD server as a device.
+#[derive(Debug)]
+pub struct NbdDevice {
+    pool: Pool,
+    is_writable: bool,
+    name: String,
+    /// Changes that have begun, and that have ended.
+    begun: CountedAtomicU64,
+    ended: CountedAtomicU64,
+    extents: Extents,
+    /// A flush has succeeded.
+    has_flushed: AtomicBool,
+    /// Whether a thread reads, patches and writes a block that it changes a part of.
+    turn: Mutex<bool>,
+    turns: Condvar,
+}
+
+impl NbdDevice {
+    /// Connects to the server and opens the export.
+    ///
+    /// # Errors
+    /// `Export`: the server is not there, does not have the export or does not allow it, or, for
+    /// writing, the export is read-only or nothing on it can be made durable.
+    pub fn connect(address: &NbdAddress, options: NbdOptions) -> DeviceResult<Self> {
+        let refuse = |reason: String, errno| DeviceError::Export {
+            device: address.to_string(),
+            reason,
+            errno,
+        };
+        let pool = Pool::open(address, &options)
+            .map_err(|refusal| refuse(refusal.reason, refusal.errno))?;
+        let found = pool.export();
+        if options.writable && found.can(export::READ_ONLY) {
+            return Err(refuse(
+                "the server exports it for reading only".to_owned(),
+                Errno::ROFS.raw_os_error(),
+            ));
+        }
+        if options.writable && !found.can(export::FLUSH) && !found.can(export::FUA) {
+            return Err(refuse(
+                "nothing that is written to it can be made durable: have the server offer flushes \
+                 (nbd-server: `flush = true`), or open it for reading only"
+                    .to_owned(),
+                Errno::OPNOTSUPP.raw_os_error(),
+            ));
+        }
+        Ok(Self {
+            extents: Extents::new(),
+            pool,
+            is_writable: options.writable,
+            name: address.to_string(),
+            begun: CountedAtomicU64::new(&CHANGES, 0),
+            ended: CountedAtomicU64::new(&CHANGES, 0),
+            has_flushed: AtomicBool::new(false),
+            turn: Mutex::new(&TURN, false),
+            turns: Condvar::new(),
+        })
+    }
+
+    /// Returns where the export is.
+    pub fn address(&self) -> &NbdAddress {
+        self.pool.address()
+    }
+
+    /// Returns whether the server says which parts of the export are holes.
+    pub fn knows_holes(&self) -> bool {
+        self.pool.export().allocation.is_some()
+    }
+
+    fn can(&self, flag: u16) -> bool {
+        self.pool.export().can(flag)
+    }
+
+    /// Bytes of a request with data at most: a multiple of the server's smallest.
+    fn piece(&self) -> u32 {
+        self.pool.export().largest.min(PIECE)
+    }
+
+    fn is_whole(&self, offset: u64, len: u64) -> bool {
+        let smallest = u64::from(self.pool.export().smallest);
+        offset.is_multiple_of(smallest) && len.is_multiple_of(smallest)
+    }
+
+    /// The blocks of the server that a range touches.
+    fn around(&self, offset: u64, len: u64) -> Range<u64> {
+        let smallest = u64::from(self.pool.export().smallest);
+        let start = offset - offset % smallest;
+        start..(offset + len).next_multiple_of(smallest)
+    }
+
+    fn failed(&self, command: Command, offset: u64, len: u64, fault: Fault) -> DeviceError {
+        let source = match fault {
+            Fault::Server { errno, text } => {
+                // Of numbers that the protocol does not name nothing is known.
+                let errno = match errno {
+                    1 | 5 | 12 | 22 | 28 | 75 | 95 => errno.cast_signed(),
+                    _ => Errno::IO.raw_os_error(),
+                };
+                let known = io::Error::from_raw_os_error(errno);
+                if text.is_empty() || errno != Errno::IO.raw_os_error() {
+                    known
+                } else {
+                    io::Error::other(format!("{known}; the server says: {text}"))
+                }
+            }
+            Fault::Unanswered(reason) => io::Error::other(format!(
+                "the connection broke before the server answered ({reason})"
+            )),
+            Fault::NoConnection { reason, errno } if errno == Errno::IO.raw_os_error() => {
+                io::Error::other(reason)
+            }
+            Fault::NoConnection { reason, .. } => io::Error::other(format!(
+                "the connection broke, and there is no other: {reason}"
+            )),
+        };
+        DeviceError::Io {
+            op: command.verb(),
+            device: self.name(),
+            offset,
+            len,
+            source,
+        }
+    }
+
+    /// Does jobs. The error is that of the first that failed.
+    fn perform(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
+        let changes = jobs.iter().any(|job| job.command.changes());
+        if changes {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+        }
+        self.pool.perform(jobs);
+        if changes {
+            self.ended.fetch_add(1, Ordering::SeqCst);
+        }
+        jobs.iter_mut().try_for_each(|job| self.outcome(job))
+    }
+
+    fn outcome(&self, job: &mut Job<'_>) -> DeviceResult<()> {
+        match job.outcome.take() {
+            Some(Err(fault)) => Err(self.failed(job.command, job.offset, job.len.into(), fault)),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
+    /// The flags of changes: where the server knows no flush, each is durable at once.
+    fn flags(&self) -> u16 {
+        if self.can(export::FLUSH) { 0 } else { FUA }
+    }
+
+    fn read_jobs<'b>(
+        &self,
+        offset: u64,
+        into: impl Iterator<Item = &'b mut [u8]>,
+        jobs: &mut Vec<Job<'b>>,
+    ) {
+        let piece = self.piece() as usize;
+        cut_mut(offset, into, piece, |at, group| {
+            jobs.push(Job::read(at, group))
+        });
+    }
+
+    fn write_jobs<'b>(
+        &self,
+        offset: u64,
+        from: impl Iterator<Item = &'b [u8]>,
+        jobs: &mut Vec<Job<'b>>,
+    ) {
+        let flags = self.flags();
+        let piece = self.piece() as usize;
+        cut_shared(offset, from, piece, |at, group| {
+            jobs.push(Job {
+                flags,
+                ..Job::write(at, group)
+            });
+        });
+    }
+
+    fn plain_jobs(&self, command: Command, range: Range<u64>, jobs: &mut Vec<Job<'_>>) {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(STRETCH.into()) as u32;
+            jobs.push(Job {
+                flags: self.flags(),
+                ..Job::plain(command, at, len)
+            });
+            at += u64::from(len);
+        }
+    }
+
+    /// Reads a range that does not fit the server's blocks.
+    fn read_parts(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let now = (buf.len() - done).min(BOUNCE as usize);
+            let around = self.around(at, now as u64);
+            let mut whole = AlignedBuf::zeroed((around.end - around.start) as usize);
+            let mut jobs = Vec::new();
+            self.read_jobs(around.start, std::iter::once(&mut whole[..]), &mut jobs);
+            self.perform(&mut jobs)?;
+            drop(jobs);
+            let skip = (at - around.start) as usize;
+            buf[done..done + now].copy_from_slice(&whole[skip..skip + now]);
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// Writes a range that does not fit the server's blocks: reads what else is in them first.
+    fn write_parts(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        let _turn = self.take_turn();
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let now = (buf.len() - done).min(BOUNCE as usize);
+            let around = self.around(at, now as u64);
+            let mut whole = AlignedBuf::zeroed((around.end - around.start) as usize);
+            let skip = (at - around.start) as usize;
+            if !self.is_whole(at, now as u64) {
+                let mut jobs = Vec::new();
+                self.read_jobs(around.start, std::iter::once(&mut whole[..]), &mut jobs);
+                self.perform(&mut jobs)?;
+            }
+            whole[skip..skip + now].copy_from_slice(&buf[done..done + now]);
+            let mut jobs = Vec::new();
+            self.write_jobs(around.start, std::iter::once(&whole[..]), &mut jobs);
+            self.perform(&mut jobs)?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    fn take_turn(&self) -> Turn<'_> {
+        let mut taken = self.turn.lock();
+        while *taken {
+            self.turns.wait(&mut taken);
+        }
+        *taken = true;
+        Turn(self)
+    }
+
+    /// Does what stands between two flushes of a batch, all under way together.
+    fn run_group(&self, group: &mut [(Request, DeviceResult<()>)], is_before_flush: bool) {
+        let is_alone = group.len() == 1 && is_before_flush;
+        let mut jobs = Vec::new();
+        let mut owners = Vec::new();
+        let mut slow = Vec::new();
+        for (number, (request, result)) in group.iter_mut().enumerate() {
+            let checked = match request {
+                Request::Read { offset, buf } => {
+                    self.check_range("read", *offset, buf.len() as u64)
+                }
+                Request::Write { offset, buf } => {
+                    self.check_writable("write", *offset, buf.len() as u64)
+                }
+                Request::Discard { offset, len } => self.check_writable("discard", *offset, *len),
+                Request::Zero { offset, len } => self.check_writable("zero", *offset, *len),
+                Request::Flush => Ok(()),
+            };
+            if checked.is_err() {
+                *result = checked;
+                continue;
+            }
+            let fits = request
+                .range()
+                .is_some_and(|(offset, len)| self.is_whole(offset, len));
+            let can = match request {
+                Request::Zero { .. } => self.can(export::WRITE_ZEROES),
+                Request::Discard { .. } => self.can(export::TRIM),
+                _ => true,
+            };
+            if !fits || !can {
+                slow.push(number);
+                continue;
+            }
+            let before = jobs.len();
+            match request {
+                Request::Read { offset, buf } => {
+                    self.read_jobs(*offset, std::iter::once(&mut buf[..]), &mut jobs);
+                }
+                Request::Write { offset, buf } => {
+                    self.write_jobs(*offset, std::iter::once(&buf[..]), &mut jobs);
+                }
+                Request::Zero { offset, len } => {
+                    self.plain_jobs(Command::WriteZeroes, *offset..*offset + *len, &mut jobs);
+                }
+                Request::Discard { offset, len } => {
+                    self.plain_jobs(Command::Trim, *offset..*offset + *len, &mut jobs);
+                }
+                Request::Flush => {}
+            }
+            owners.resize(owners.len() + jobs.len() - before, number);
+        }
+        // The one write between two flushes, as of the block that ends a commit, may be durable at
+        // once: the second flush then has nothing left to do.
+        if is_alone && self.can(export::FUA) && self.is_all_durable() {
+            for job in jobs.iter_mut().filter(|job| job.command == Command::Write) {
+                job.flags |= FUA;
+            }
+        }
+        if !jobs.is_empty() {
+            let changes = jobs.iter().any(|job| job.command.changes());
+            if changes {
+                self.begun.fetch_add(1, Ordering::SeqCst);
+            }
+            self.pool.perform(&mut jobs);
+            if changes {
+                self.ended.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let outcomes: Vec<_> = jobs.iter_mut().map(|job| self.outcome(job)).collect();
+        drop(jobs);
+        for (owner, outcome) in owners.into_iter().zip(outcomes) {
+            let (_, result) = &mut group[owner];
+            if result.is_ok() {
+                *result = outcome;
+            }
+        }
+        for number in slow {
+            let (request, result) = &mut group[number];
+            *result = match request {
+                Request::Read { offset, buf } => self.read_parts(*offset, buf),
+                Request::Write { offset, buf } => self.write_parts(*offset, buf),
+                Request::Discard { offset, len } => self.discard(*offset, *len),
+                Request::Zero { offset, len } => self.zero(*offset, *len),
+                Request::Flush => Ok(()),
+            };
+        }
+    }
+
+    /// Whether a flush would have nothing to do.
+    fn is_all_durable(&self) -> bool {
+        self.has_flushed.load(Ordering::Acquire)
+            && self.pool.lost().is_none()
+            && self.pool.dirty().is_empty()
+    }
+}
+
+/// The right to read, patch and write blocks.
+struct Turn<'d>(&'d NbdDevice);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.turn.lock() = false;
+        self.0.turns.notify_one();
+    }
+}
+
+impl BlockDevice for NbdDevice {
+    fn size(&self) -> u64 {
+        self.pool.export().size
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.is_writable
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        self.check_range("read", offset, buf.len() as u64)?;
+        if !self.is_whole(offset, buf.len() as u64) {
+            return self.read_parts(offset, buf);
+        }
+        let mut jobs = Vec::new();
+        self.read_jobs(offset, std::iter::once(buf), &mut jobs);
+        self.perform(&mut jobs)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        self.check_writable("write", offset, buf.len() as u64)?;
+        if !self.is_whole(offset, buf.len() as u64) {
+            return self.write_parts(offset, buf);
+        }
+        let mut jobs = Vec::new();
+        self.write_jobs(offset, std::iter::once(buf), &mut jobs);
+        self.perform(&mut jobs)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        if !self.is_writable {
+            return Ok(());
+        }
+        self.pool
+            .flush()
+            .map_err(|fault| self.failed(Command::Flush, 0, self.size(), fault))?;
+        self.has_flushed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        let len = total_len(bufs.iter().map(|b| &**b));
+        self.check_range("read", offset, len)?;
+        if !self.is_whole(offset, len) {
+            let mut at = offset;
+            for buf in bufs {
+                self.read_parts(at, buf)?;
+                at += buf.len() as u64;
+            }
+            return Ok(());
+        }
+        let mut jobs = Vec::new();
+        self.read_jobs(offset, bufs.iter_mut().map(|buf| &mut **buf), &mut jobs);
+        self.perform(&mut jobs)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        let len = total_len(bufs.iter().map(|b| &**b));
+        self.check_writable("write", offset, len)?;
+        if !self.is_whole(offset, len) {
+            let mut at = offset;
+            for buf in bufs {
+                self.write_parts(at, buf)?;
+                at += buf.len() as u64;
+            }
+            return Ok(());
+        }
+        let mut jobs = Vec::new();
+        self.write_jobs(offset, bufs.iter().map(|buf| &**buf), &mut jobs);
+        self.perform(&mut jobs)
+    }
+
+    /// Ends before it returns. All requests between two flushes are under way together, over one
+    /// connection.
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        debug_assert_may_wait_for_device();
+        let mut all: Vec<_> = batch.into_iter().map(|request| (request, Ok(()))).collect();
+        let mut start = 0;
+        let mut is_failed = false;
+        let mut is_cancelled = false;
+        while start < all.len() {
+            let rest = &all[start..];
+            let flush = rest
+                .iter()
+                .position(|(request, _)| matches!(request, Request::Flush));
+            let end = flush.map_or(all.len(), |at| start + at);
+            let stop = flush.map_or(end, |_| end + 1);
+            if is_cancelled {
+                for (_, result) in &mut all[start..] {
+                    *result = Err(DeviceError::Cancelled);
+                }
+                break;
+            }
+            if start < end {
+                self.run_group(&mut all[start..end], flush.is_some());
+                is_failed |= all[start..end].iter().any(|(_, result)| result.is_err());
+            }
+            if flush.is_some() {
+                let result = if is_failed {
+                    Err(DeviceError::Cancelled)
+                } else if self.is_writable && start < end && self.is_all_durable() {
+                    Ok(())
+                } else {
+                    self.flush()
+                };
+                is_cancelled = is_failed;
+                is_failed |= result.is_err();
+                all[end].1 = result;
+            }
+            start = stop;
+        }
+        let done = all
+            .into_iter()
+            .map(|(request, result)| Done { request, result });
+        Completion::ended(done.collect())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.try_discard(offset, len).map(drop)
+    }
+
+    fn try_discard(&self, offset: u64, len: u64) -> DeviceResult<bool> {
+        debug_assert_may_wait_for_device();
+        self.check_writable("discard", offset, len)?;
+        if !self.can(export::TRIM) {
+            return Ok(false);
+        }
+        // Whole blocks of the server that lie inside.
+        let smallest = u64::from(self.pool.export().smallest);
+        let (start, end) = (offset.next_multiple_of(smallest), offset + len);
+        let end = end - end % smallest;
+        if start < end {
+            let mut jobs = Vec::new();
+            self.plain_jobs(Command::Trim, start..end, &mut jobs);
+            self.perform(&mut jobs)?;
+        }
+        Ok(true)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        self.check_writable("zero", offset, len)?;
+        let smallest = u64::from(self.pool.export().smallest);
+        let (start, stop) = (offset.next_multiple_of(smallest), offset + len);
+        let end = stop - stop % smallest;
+        if !self.can(export::WRITE_ZEROES) || start >= end {
+            return write_zeroes(self, offset, len);
+        }
+        write_zeroes(self, offset, start - offset)?;
+        let mut jobs = Vec::new();
+        self.plain_jobs(Command::WriteZeroes, start..end, &mut jobs);
+        self.perform(&mut jobs)?;
+        write_zeroes(self, end, stop - end)
+    }
+
+    fn logical_sector(&self) -> u32 {
+        self.pool.export().smallest.max(512)
+    }
+
+    fn preferred_io(&self) -> u32 {
+        self.pool.export().preferred.clamp(4096, 1 << 20)
+    }
+
+    fn writes_at_once(&self) -> usize {
+        self.pool.most().min(4)
+    }
+
+    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
+        let end = end.min(self.size());
+        if from >= end {
+            return Ok(None);
+        }
+        let export = *self.pool.export();
+        if export.allocation.is_none() {
+            return Ok(Some(from..end));
+        }
+        debug_assert_may_wait_for_device();
+        let mut at = from;
+        while at < end {
+            let ended = self.ended.load(Ordering::SeqCst);
+            let begun = self.begun.load(Ordering::SeqCst);
+            let found = match self.extents.look(at, end, begun) {
+                Some(found) => found,
+                None => {
+                    let (start, len) = Extents::stretch(at, export.size, export.smallest);
+                    let mut job = Job::block_status(start, len);
+                    self.perform(std::slice::from_mut(&mut job))?;
+                    let Data::Extents(told) = &job.data else {
+                        return Ok(Some(at..end));
+                    };
+                    let answer = Answer::new(start, told, export.size);
+                    // An answer that stops short of the place would be asked for again for ever.
+                    let Some(found) = answer.look(at, end) else {
+                        return Ok(Some(at..end));
+                    };
+                    if ended == begun && begun == self.begun.load(Ordering::SeqCst) {
+                        self.extents.keep(begun, answer);
+                    }
+                    found
+                }
+            };
+            match found {
+                Found::Data(data) => return Ok(Some(data)),
+                Found::Zeroes(until) => at = until,
+            }
+        }
+        Ok(None)
+    }
+}

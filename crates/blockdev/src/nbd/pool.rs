@@ -1,0 +1,320 @@
+//! The connections of a device: how many, which one a request takes, and what happens when one
+//! breaks.
+
+use super::address::{NbdAddress, NbdOptions};
+use super::connection::{Connection, Fate};
+use super::handshake::{self, Export, Refusal};
+use super::job::{Fault, Job};
+use super::wire::{Command, export};
+use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+static CONNECTIONS: LockClass = LockClass::new("nbd connections", Rank::Leaf);
+
+/// Pause before the second attempt to connect again; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// How often requests are sent again while no reply at all comes.
+const ATTEMPTS: u32 = 5;
+
+#[derive(Debug, Default)]
+struct Known {
+    live: Vec<Arc<Connection>>,
+    /// A thread makes a connection.
+    is_connecting: bool,
+    /// The server does not take as many as it might.
+    is_refused: bool,
+    /// Why there will be none any more.
+    gone: Option<Refusal>,
+    /// The last attempt to connect again failed, after all of its time.
+    is_away: bool,
+}
+
+/// Connections to one export.
+#[derive(Debug)]
+pub(super) struct Pool {
+    address: NbdAddress,
+    options: NbdOptions,
+    export: Export,
+    fate: Arc<Fate>,
+    known: Mutex<Known>,
+    made: Condvar,
+}
+
+impl Pool {
+    /// Makes the first connection.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn open(address: &NbdAddress, options: &NbdOptions) -> Result<Self, Refusal> {
+        let (stream, export) = handshake::open(address, options)?;
+        let fate = Arc::new(Fate::default());
+        let limit = options.answer_timeout;
+        let first = Connection::new(stream, export, Arc::clone(&fate), limit);
+        let known = Known {
+            live: vec![Arc::new(first)],
+            ..Known::default()
+        };
+        Ok(Self {
+            address: address.clone(),
+            options: options.clone(),
+            export,
+            fate,
+            known: Mutex::new(&CONNECTIONS, known),
+            made: Condvar::new(),
+        })
+    }
+
+    pub(super) fn export(&self) -> &Export {
+        &self.export
+    }
+
+    pub(super) fn address(&self) -> &NbdAddress {
+        &self.address
+    }
+
+    /// Why changes may be lost, if they may.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.fate.lost()
+    }
+
+    /// Connections at most.
+    pub(super) fn most(&self) -> usize {
+        if self.export.can(export::MULTI_CONN) {
+            self.options.connections
+        } else {
+            1
+        }
+    }
+
+    fn live(&self) -> Vec<Arc<Connection>> {
+        self.known.lock().live.clone()
+    }
+
+    /// Connections with changes that are not durable.
+    pub(super) fn dirty(&self) -> Vec<Arc<Connection>> {
+        let mut live = self.live();
+        live.retain(|connection| connection.is_dirty());
+        live
+    }
+
+    /// The connection that has the least to do. Makes one where all have something to do and there
+    /// may be another, or where there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn choose(&self) -> Result<Arc<Connection>, Refusal> {
+        loop {
+            let mut best: Option<(usize, Arc<Connection>)> = None;
+            let mut broken = Vec::new();
+            for connection in self.live() {
+                match connection.busy() {
+                    None => broken.push(connection),
+                    Some(0) => return Ok(connection),
+                    Some(busy) if best.as_ref().is_none_or(|(least, _)| busy < *least) => {
+                        best = Some((busy, connection));
+                    }
+                    Some(_) => {}
+                }
+            }
+            let mut known = self.known.lock();
+            known
+                .live
+                .retain(|live| !broken.iter().any(|broken| Arc::ptr_eq(live, broken)));
+            if let Some(refusal) = &known.gone {
+                return Err(refusal.clone());
+            }
+            let may_be_more = known.live.len() < self.most() && !known.is_refused;
+            match best {
+                Some((_, best)) if !may_be_more || known.is_connecting => return Ok(best),
+                None if known.is_connecting => {
+                    self.made.wait(&mut known);
+                    continue;
+                }
+                None if !known.live.is_empty() => continue,
+                best => {
+                    known.is_connecting = true;
+                    let is_away = known.is_away;
+                    drop(known);
+                    let made = match &best {
+                        // One more is no need.
+                        Some(_) => self.connect_once(),
+                        None => self.connect_again(is_away),
+                    };
+                    return self.settle(made, best.map(|(_, best)| best));
+                }
+            }
+        }
+    }
+
+    /// Enters what came of making a connection.
+    fn settle(
+        &self,
+        made: Result<Arc<Connection>, Refusal>,
+        instead: Option<Arc<Connection>>,
+    ) -> Result<Arc<Connection>, Refusal> {
+        let mut known = self.known.lock();
+        known.is_connecting = false;
+        self.made.notify_all();
+        match (made, instead) {
+            (Ok(connection), _) => {
+                known.is_away = false;
+                known.live.push(Arc::clone(&connection));
+                Ok(connection)
+            }
+            (Err(_), Some(instead)) => {
+                known.is_refused = true;
+                Ok(instead)
+            }
+            (Err(refusal), None) => {
+                known.is_away = true;
+                if refusal.errno == Errno::STALE.raw_os_error() {
+                    known.gone = Some(refusal.clone());
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Tries for a while.
+    fn connect_again(&self, is_away: bool) -> Result<Arc<Connection>, Refusal> {
+        let over = Instant::now() + self.options.reconnect_for;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.connect_once() {
+                Err(refusal)
+                    if !is_away
+                        && refusal.errno != Errno::STALE.raw_os_error()
+                        && Instant::now() + pause < over =>
+                {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn connect_once(&self) -> Result<Arc<Connection>, Refusal> {
+        let (stream, export) = handshake::open(&self.address, &self.options)?;
+        let fate = Arc::clone(&self.fate);
+        let made = Connection::new(stream, export, fate, self.options.answer_timeout);
+        if export != self.export {
+            made.leave();
+            let changed = if export.size == self.export.size {
+                "it can do other things than before".to_owned()
+            } else {
+                format!("{} bytes became {}", self.export.size, export.size)
+            };
+            return Err(Refusal {
+                reason: format!("it is not the export that was opened: {changed}; open it again"),
+                errno: Errno::STALE.raw_os_error(),
+            });
+        }
+        // Where others have changes that only the server's memory may have, that server must still
+        // be there when this connection is: it would show the state without them otherwise.
+        let len = u64::from(self.export.smallest).max(1).min(self.export.size);
+        for other in self.dirty() {
+            let mut byte = vec![0; len as usize];
+            if len > 0 {
+                let _ = other.run(&mut [Job::read(0, vec![&mut byte])]);
+            }
+        }
+        Ok(Arc::new(made))
+    }
+
+    /// Does all jobs: afterwards each has an outcome. Over a new connection where one breaks, as
+    /// far as that is sound (see the header of the module).
+    pub(super) fn perform(&self, jobs: &mut [Job<'_>]) {
+        let mut attempts = 0;
+        let mut left = jobs.len();
+        while left > 0 {
+            let ended = match self.choose() {
+                Err(refusal) => Some((refusal.reason, refusal.errno)),
+                Ok(connection) => match self.lost() {
+                    // Whoever changes something must know that what went before may be lost.
+                    Some(reason) if jobs.iter().any(|job| job.command.changes()) => {
+                        Some((uncertain(reason), Errno::IO.raw_os_error()))
+                    }
+                    _ => {
+                        let _ = connection.run(jobs);
+                        let now = jobs.iter().filter(|job| job.outcome.is_none()).count();
+                        attempts = if now < left { 0 } else { attempts + 1 };
+                        left = now;
+                        (attempts == ATTEMPTS)
+                            .then(|| (connection.reason(), Errno::IO.raw_os_error()))
+                    }
+                },
+            };
+            if let Some((reason, errno)) = ended {
+                for job in jobs.iter_mut().filter(|job| job.outcome.is_none()) {
+                    let reason = reason.clone();
+                    job.outcome = Some(Err(Fault::NoConnection { reason, errno }));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Has everything made durable that was answered.
+    ///
+    /// # Errors
+    /// How that failed, or why it cannot be told.
+    pub(super) fn flush(&self) -> Result<(), Fault> {
+        let no_connection = |reason, errno| Fault::NoConnection { reason, errno };
+        let certain = || match self.lost() {
+            None => Ok(()),
+            Some(reason) => Err(no_connection(uncertain(reason), Errno::IO.raw_os_error())),
+        };
+        certain()?;
+        let dirty = self.dirty();
+        if dirty.is_empty() {
+            // Another client may have left something in the server's memory.
+            let mut jobs = [Job::plain(Command::Flush, 0, 0)];
+            if self.export.can(export::FLUSH) {
+                self.perform(&mut jobs);
+                let [job] = jobs;
+                job.outcome.unwrap_or(Ok(()))?;
+            }
+        }
+        let results: Vec<_> = match &dirty[..] {
+            [] => Vec::new(),
+            [one] => vec![one.flush()],
+            // Each has its own promise, and they take no longer together than one.
+            many => std::thread::scope(|scope| {
+                let flushes: Vec<_> = many
+                    .iter()
+                    .map(|connection| scope.spawn(|| connection.flush()))
+                    .collect();
+                let ends = flushes.into_iter().map(|flush| flush.join());
+                ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .collect()
+            }),
+        };
+        for result in results {
+            if let Ok(Some(outcome)) = result {
+                outcome?;
+            }
+        }
+        certain()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for connection in &self.known.get_mut().live {
+            connection.leave();
+        }
+    }
+}
+
+/// What follows from changes that may be lost.
+fn uncertain(reason: &str) -> String {
+    format!(
+        "the connection broke before everything that was written had been made durable ({reason}); \
+         some of it may be lost, and nothing more is written: open the export again"
+    )
+}
