@@ -12,11 +12,11 @@ needed=(
     debugfs:e2fsprogs
     dumpe2fs:e2fsprogs
     e2fsck:e2fsprogs
+    fakeroot-pseudo:pseudo
+    fakeroot:fakeroot
     fuse2fs:fuse2fs
     fusermount3:fuse3
     genext2fs:genext2fs
-    fakeroot:fakeroot
-    fakeroot-pseudo:pseudo
     getfattr:attr
     groff:groff-base
     gzip:gzip
@@ -28,9 +28,16 @@ needed=(
     mksquashfs:squashfs-tools
     mkswap:util-linux
     modprobe:kmod
+    nbd-server:nbd-server
+    nbdcopy:libnbd-bin
+    nbdinfo:libnbd-bin
+    nbdkit:nbdkit
     nginx:nginx-light
+    openssl:openssl
     python3:python3
     qemu-img:qemu-utils
+    qemu-io:qemu-utils
+    qemu-nbd:qemu-utils
     setcap:libcap2-bin
     setfacl:acl
     sgdisk:gdisk

@@ -29,9 +29,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("mksquashfs", "squashfs-tools"),
     ("mkswap", "util-linux"),
+    ("nbd-server", "nbd-server"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdinfo", "libnbd-bin"),
+    ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
+    ("openssl", "openssl"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
     ("resize2fs", "e2fsprogs"),
     ("setcap", "libcap2-bin"),
     ("setfacl", "acl"),
@@ -244,11 +251,37 @@ impl Background {
     }
 }
 
-impl Drop for Background {
-    fn drop(&mut self) {
+impl Background {
+    /// Waits until something listens on a Unix socket.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before that, or nothing listens within 20 seconds.
+    pub fn wait_for_socket(&mut self, path: &std::path::Path) {
+        let began = std::time::Instant::now();
+        while std::os::unix::net::UnixStream::connect(path).is_err() {
+            let ended = self.0.try_wait().unwrap_or_else(|e| panic!("waiting: {e}"));
+            assert!(ended.is_none(), "the server ended: {ended:?}");
+            assert!(
+                began.elapsed().as_secs() < 20,
+                "nothing listens on {}",
+                path.display()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the program here and now.
+    pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

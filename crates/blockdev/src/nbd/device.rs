@@ -545,7 +545,7 @@ impl BlockDevice for NbdDevice {
         self.pool.export().preferred.clamp(4096, 1 << 20)
     }
 
-    fn writes_at_once(&self) -> usize {
+    fn parallel_writes(&self) -> usize {
         self.pool.most().min(4)
     }
 

@@ -9,6 +9,7 @@
 //! | `device.rs` | [`NbdDevice`]: cutting requests, blocks of the server, batches |
 //! | `pool.rs` | connections: choosing one, making others, flushing all |
 //! | `connection.rs` | one connection: requests of many threads, and their replies |
+//! | `messages.rs` | replies, checked against what was asked |
 //! | `replies.rs` | the stream of replies, and what has come of a reply |
 //! | `job.rs` | a request with its data and its outcome |
 //! | `extents.rs` | holes |
@@ -28,10 +29,11 @@
 //! - A change of which the server cannot have all bytes is sent again likewise.
 //! - A change that was sent and not answered is an error for its caller. It is never sent again:
 //!   the server may still do the first one, after what was written to the same place since.
-//! - If a change was not answered, or was answered and no flush has covered it, all flushes and
-//!   changes of the device fail from then on, with the reason. So no flush ever tells that a change
-//!   is durable that may be lost, whichever thread asks, and nothing is built on what may be gone.
-//!   Reads go on. The user opens the export again, and a journal does the rest.
+//! - If a change was not answered, or was answered and no flush has covered it, all requests of
+//!   the device fail from then on, with the reason. So no flush ever tells that a change is durable
+//!   that may be lost, whichever thread asks, no read shows what was there before a change that was
+//!   answered, and nothing is built on what may be gone. The user opens the export again, and a
+//!   journal does the rest.
 //! - A connection without such changes is replaced, and nobody notices: a server may start anew
 //!   under a mount that is idle.
 //!
@@ -52,6 +54,7 @@ mod device;
 mod extents;
 mod handshake;
 mod job;
+mod messages;
 mod pool;
 mod replies;
 mod stream;

@@ -235,11 +235,8 @@ impl Pool {
             let ended = match self.choose() {
                 Err(refusal) => Some((refusal.reason, refusal.errno)),
                 Ok(connection) => match self.lost() {
-                    // Whoever changes something must know that what went before may be lost.
-                    Some(reason) if jobs.iter().any(|job| job.command.changes()) => {
-                        Some((uncertain(reason), Errno::IO.raw_os_error()))
-                    }
-                    _ => {
+                    Some(reason) => Some((uncertain(reason), Errno::IO.raw_os_error())),
+                    None => {
                         let _ = connection.run(jobs);
                         let now = jobs.iter().filter(|job| job.outcome.is_none()).count();
                         attempts = if now < left { 0 } else { attempts + 1 };
@@ -314,7 +311,7 @@ impl Drop for Pool {
 /// What follows from changes that may be lost.
 fn uncertain(reason: &str) -> String {
     format!(
-        "the connection broke before everything that was written had been made durable ({reason}); \
-         some of it may be lost, and nothing more is written: open the export again"
+        "the connection broke before everything that was written had been made durable ({reason}), \
+         so that some of it may be lost: open the export again"
     )
 }

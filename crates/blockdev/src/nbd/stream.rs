@@ -202,7 +202,7 @@ pub(super) fn transmit(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Re
     }
 }
 
-/// The same connection for the negotiation: whole messages, until a moment.
+/// Transfers whole messages until a moment, for the negotiation.
 #[derive(Debug)]
 pub(super) struct Timed<'a> {
     pub(super) stream: &'a Stream,

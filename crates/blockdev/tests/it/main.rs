@@ -7,6 +7,7 @@ mod examples;
 mod files;
 mod memory;
 mod model;
+mod nbd;
 mod overlay;
 mod partitions;
 mod specs;

@@ -285,6 +285,17 @@ fn a_direct_file_device_is_a_vector_of_bytes() {
 }
 
 #[test]
+fn an_nbd_export_is_a_vector_of_bytes() {
+    // One server for all: what the last case wrote is written over.
+    let (_server, device) = crate::nbd::in_memory(SIZE);
+    let device = Arc::new(device);
+    check_against_model("nbd export", 40, || {
+        device.zero(0, SIZE).expect("zeroes");
+        Arc::<extant_blockdev::NbdDevice>::clone(&device)
+    });
+}
+
+#[test]
 fn a_window_is_a_vector_of_bytes() {
     check_against_model("window", 100, || {
         let below = Arc::new(MemoryDevice::new(SIZE + 12_345));

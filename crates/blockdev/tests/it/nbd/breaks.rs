@@ -1,0 +1,288 @@
+//! Servers that die, and connections that break: what is told, and what is never lost.
+
+use super::Running;
+use super::fake::{ALL, Listener, MULTI, Moment, Mortal, handshake};
+use extant_blockdev::{AlignedBuf, BlockDevice, NbdDevice, NbdOptions, Request};
+use extant_testkit::rng::{Rng, seed_from_env};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const BLOCK: usize = 4096;
+
+fn options() -> NbdOptions {
+    NbdOptions::read_write()
+        .connect_timeout(Duration::from_secs(5))
+        .answer_timeout(Duration::from_secs(5))
+        .reconnect_for(Duration::from_secs(5))
+}
+
+fn block(number: usize) -> Vec<u8> {
+    vec![number as u8 % 255 + 1; BLOCK]
+}
+
+/// What a script was told.
+#[derive(Default)]
+struct Told {
+    /// Blocks whose write was answered, and those that a flush has covered.
+    written: Vec<usize>,
+    durable: Vec<usize>,
+    errors: usize,
+}
+
+impl Told {
+    fn write(&mut self, device: &dyn BlockDevice, number: usize) {
+        let at = (number * BLOCK) as u64;
+        match device.write_at(at, &block(number)) {
+            Ok(()) => self.written.push(number),
+            Err(_) => self.errors += 1,
+        }
+    }
+
+    fn flush(&mut self, device: &dyn BlockDevice) {
+        match device.flush() {
+            Ok(()) => self.durable.clone_from(&self.written),
+            Err(_) => self.errors += 1,
+        }
+    }
+
+    fn batch(&mut self, device: &dyn BlockDevice, numbers: [usize; 3]) {
+        let write = |number: usize| {
+            Request::write((number * BLOCK) as u64, AlignedBuf::copy_of(&block(number)))
+        };
+        let [a, b, c] = numbers;
+        let batch = vec![write(a), write(b), Request::Flush, write(c), Request::Flush];
+        let done = device.submit(batch).wait();
+        let fine: Vec<bool> = done.iter().map(|done| done.result.is_ok()).collect();
+        for (number, is_fine) in [(a, fine[0]), (b, fine[1])] {
+            if is_fine {
+                self.written.push(number);
+            }
+        }
+        if fine[2] {
+            self.durable.clone_from(&self.written);
+        }
+        if fine[3] {
+            self.written.push(c);
+        }
+        if fine[4] {
+            self.durable.clone_from(&self.written);
+        }
+        self.errors += fine.iter().filter(|is_fine| !**is_fine).count();
+    }
+}
+
+/// Writes, reads and flushes, alone and in batches. Reads must be right while nothing was lost.
+fn script(device: &dyn BlockDevice) -> Told {
+    let mut told = Told::default();
+    let mut buf = vec![0; BLOCK];
+    let _ = device.read_at(0, &mut buf);
+    told.flush(device);
+    for number in 0..3 {
+        told.write(device, number);
+    }
+    if told.errors == 0 && device.read_at(BLOCK as u64, &mut buf).is_ok() {
+        assert!(buf == block(1), "a read shows what was written");
+    }
+    told.flush(device);
+    told.write(device, 3);
+    told.flush(device);
+    told.batch(device, [4, 5, 6]);
+    told.batch(device, [7, 8, 9]);
+    told.write(device, 10);
+    told.flush(device);
+    told
+}
+
+fn check(told: &Told, durable: &[u8], context: &str) {
+    for &number in &told.durable {
+        let at = number * BLOCK;
+        assert!(
+            durable[at..at + BLOCK] == block(number)[..],
+            "{context}: block {number} was acknowledged by a flush, and is lost"
+        );
+    }
+}
+
+#[test]
+fn what_a_flush_acknowledged_is_there_whenever_the_server_dies() {
+    let seed = seed_from_env("nbd server dies");
+    let calm = Mortal::new(16 * BLOCK, ALL, None);
+    let device = NbdDevice::connect(&calm.listener.address, options()).expect("it opens");
+    let told = script(&device);
+    assert_eq!((told.errors, told.durable.len()), (0, 11));
+    check(&told, &calm.durable(), "calm");
+    // Of each batch the last flush has nothing left to do.
+    assert_eq!(calm.flushes(), 4 + 2);
+    let requests = calm.requests();
+    assert!(requests > 15, "{requests}");
+    let mut without_error = 0;
+    for moment in [Moment::BeforeDoing, Moment::BeforeAnswering] {
+        for number in 0..requests {
+            let context = format!("seed {seed:#x}, dies at request {number}, {moment:?}");
+            let mortal = Mortal::new(16 * BLOCK, ALL, Some(Rng::new(seed ^ number as u64)));
+            let device = NbdDevice::connect(&mortal.listener.address, options()).expect("it opens");
+            mortal.dies_at(number, moment);
+            let told = script(&device);
+            assert_eq!(mortal.deaths(), 1, "{context}");
+            check(&told, &mortal.durable(), &context);
+            if told.errors == 0 {
+                without_error += 1;
+                assert_eq!(told.durable.len(), 11, "{context}");
+            } else {
+                // From then on nothing is promised.
+                assert!(device.flush().is_err(), "{context}");
+                assert!(device.write_at(0, &[1]).is_err(), "{context}");
+                assert!(device.read_at(0, &mut [0]).is_err(), "{context}");
+            }
+        }
+    }
+    // Reads, and flushes without changes before them, are asked again.
+    assert!(without_error >= 4, "{without_error} runs had no error");
+}
+
+#[test]
+fn many_threads_on_several_connections_lose_nothing_that_a_flush_acknowledged() {
+    let seed = seed_from_env("nbd server dies under threads");
+    let mut rng = Rng::new(seed);
+    const THREADS: usize = 4;
+    const EACH: usize = 12;
+    for round in 0..20 {
+        let size = THREADS * EACH * BLOCK;
+        let mortal = Mortal::new(size, ALL | MULTI, Some(Rng::new(rng.next_u64())));
+        let device = NbdDevice::connect(&mortal.listener.address, options()).expect("it opens");
+        let moment = *rng.pick(&[Moment::BeforeDoing, Moment::BeforeAnswering]);
+        mortal.dies_at(rng.below(90) as usize, moment);
+        let all: Vec<Told> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let device = &device;
+                    scope.spawn(move || {
+                        let mut told = Told::default();
+                        for number in 0..EACH {
+                            told.write(device, thread * EACH + number);
+                            let mut buf = vec![0; BLOCK];
+                            let _ = device.read_at(0, &mut buf);
+                            if number % 3 == 2 {
+                                told.flush(device);
+                            }
+                        }
+                        told
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        for told in &all {
+            check(
+                told,
+                &mortal.durable(),
+                &format!("seed {seed:#x}, round {round}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_that_starts_anew_while_nothing_is_unsaved_is_not_noticed() {
+    let mortal = Mortal::new(16 * BLOCK, ALL, None);
+    let device = NbdDevice::connect(&mortal.listener.address, options()).expect("it opens");
+    for number in 0..8 {
+        let mut told = Told::default();
+        told.write(&device, number);
+        told.flush(&device);
+        assert_eq!(told.errors, 0);
+        mortal.die_now();
+    }
+    let mut buf = vec![0; BLOCK];
+    device.read_at(7 * BLOCK as u64, &mut buf).expect("a read");
+    assert_eq!(buf, block(7));
+    assert_eq!(mortal.deaths(), 8);
+}
+
+#[test]
+fn changes_that_may_be_lost_fail_all_flushes_with_the_reason() {
+    let mortal = Mortal::new(16 * BLOCK, ALL, Some(Rng::new(1)));
+    let device = NbdDevice::connect(&mortal.listener.address, options()).expect("it opens");
+    device.write_at(0, &block(0)).expect("a write");
+    mortal.die_now();
+    for _ in 0..2 {
+        let error = device.flush().expect_err("it may be lost").to_string();
+        assert!(
+            error.contains("before everything that was written had been made durable")
+                && error.contains("open the export again"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn another_export_in_the_place_of_the_first_is_refused() {
+    let sizes = std::sync::atomic::AtomicU64::new(1 << 20);
+    let listener = Listener::new(move |mut stream| {
+        let size = sizes.fetch_add(512, std::sync::atomic::Ordering::SeqCst);
+        handshake(&mut stream, size, ALL)
+    });
+    let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+    let began = Instant::now();
+    let error = device.read_at(0, &mut [0; 512]).expect_err("it is another");
+    assert!(
+        error.to_string().contains("1048576 bytes became 1049088"),
+        "{error}"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "it does not try on"
+    );
+    assert!(device.read_at(0, &mut [0; 512]).is_err(), "for good");
+}
+
+#[test]
+fn a_server_that_stays_away_is_waited_for_as_long_as_said() {
+    let mut running = Running::nbdkit(&["memory", "size=1M"]);
+    let options = options().reconnect_for(Duration::from_millis(700));
+    let device = NbdDevice::connect(&running.address, options).expect("it opens");
+    running.server.kill();
+    let began = Instant::now();
+    let error = device
+        .read_at(0, &mut [0; 512])
+        .expect_err("nobody is there");
+    let took = began.elapsed();
+    assert!(
+        (Duration::from_millis(300)..Duration::from_secs(4)).contains(&took),
+        "{took:?}"
+    );
+    assert!(error.to_string().contains("there is no other"), "{error}");
+    // Then each request finds out quickly.
+    let began = Instant::now();
+    assert!(device.read_at(0, &mut [0; 512]).is_err());
+    assert!(began.elapsed() < Duration::from_millis(300));
+}
+
+#[test]
+fn reads_wait_for_a_server_that_comes_back() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), block(5)).expect("content");
+    let path = file.path().display().to_string();
+    let mut running = Running::nbdkit(&["file", &path]);
+    let device = NbdDevice::connect(&running.address, options()).expect("it opens");
+    running.server.kill();
+    let socket = running.dir.path().join("socket");
+    let mut buf = vec![0; BLOCK];
+    thread::scope(|scope| {
+        let read = scope.spawn(|| device.read_at(0, &mut buf));
+        thread::sleep(Duration::from_millis(300));
+        std::fs::remove_file(&socket).expect("the old socket");
+        let mut server = extant_testkit::tool::tool("nbdkit")
+            .args(["-f", "-U"])
+            .arg(&socket)
+            .args(["file", &path])
+            .background(&socket.with_file_name("log2"));
+        server.wait_for_socket(&socket);
+        let read = read.join().expect("no panic");
+        assert!(read.is_ok(), "{read:?}");
+    });
+    assert!(buf == block(5));
+}
