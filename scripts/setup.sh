@@ -18,6 +18,7 @@ needed=(
     fusermount3:fuse3
     genext2fs:genext2fs
     getfattr:attr
+    git:git
     groff:groff-base
     gzip:gzip
     img2simg:android-sdk-libsparse-utils

@@ -253,9 +253,8 @@ pub(crate) fn is_in_the_way(e: &extant::Error) -> bool {
 /// was stopped.
 pub(crate) fn is_final(e: &extant::Error) -> bool {
     use std::io::ErrorKind;
-    const EIO: i32 = 5;
     matches!(
         e.kind(),
         ErrorKind::StorageFull | ErrorKind::ReadOnlyFilesystem
-    ) || e.errno() == EIO
+    ) || e.errno() == extant::errno::EIO
 }

@@ -18,8 +18,7 @@ impl NoRoom {
     /// What an error says there is too little of, if it is about room: an error of making a file,
     /// or of filling it.
     pub(crate) fn of(fs: &Filesystem, e: &Error, making: bool) -> Option<Self> {
-        const EMLINK: i32 = 31;
-        if e.errno() == EMLINK {
+        if e.errno() == extant::errno::EMLINK {
             return Some(Self::Directory);
         }
         if e.kind() != ErrorKind::StorageFull {

@@ -155,6 +155,6 @@ fn exists(fs: &Filesystem, path: &Path, as_dir: bool) -> Result<bool> {
 /// looked for. Symbolic links without an end lead to none.
 fn is_no_match(e: &extant::Error) -> bool {
     use std::io::ErrorKind;
-    const ELOOP: i32 = 40;
-    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) || e.errno() == ELOOP
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || e.errno() == extant::errno::ELOOP
 }

@@ -5,6 +5,11 @@
 //! where it was found, which is why there is no `From<FormatError>`: use [`InPlace::in_place`].
 
 use extant_blockdev::{Content, DeviceError};
+use extant_format::errno::{
+    E2BIG, EACCES, EBADF, EBADMSG, EBUSY, EDQUOT, EEXIST, EFBIG, EINVAL, EIO, EISDIR, ELOOP,
+    EMLINK, ENAMETOOLONG, ENODATA, ENOENT, ENOKEY, ENOSPC, ENOTDIR, ENOTEMPTY, EOPNOTSUPP, EPERM,
+    ERANGE, EROFS, ESTALE, EUCLEAN, EXDEV,
+};
 use extant_format::{FormatError, FormatResult, Group, Ino, Lblk, Pblk};
 use extant_jbd2::JournalError;
 use std::fmt;
@@ -218,35 +223,6 @@ impl<T> InPlace<T> for FormatResult<T> {
         self.map_err(|source| Error::Corrupt { place, source })
     }
 }
-
-// Error numbers of Linux, the same on every architecture Extant runs on.
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const E2BIG: i32 = 7;
-const EBADF: i32 = 9;
-const EACCES: i32 = 13;
-const EBUSY: i32 = 16;
-const EEXIST: i32 = 17;
-const EXDEV: i32 = 18;
-const ENOTDIR: i32 = 20;
-const EISDIR: i32 = 21;
-const EINVAL: i32 = 22;
-const EFBIG: i32 = 27;
-const ENOSPC: i32 = 28;
-const EROFS: i32 = 30;
-const EMLINK: i32 = 31;
-const ERANGE: i32 = 34;
-const ENAMETOOLONG: i32 = 36;
-const ENOTEMPTY: i32 = 39;
-const ELOOP: i32 = 40;
-const ENODATA: i32 = 61;
-const EBADMSG: i32 = 74;
-const EOPNOTSUPP: i32 = 95;
-const ESTALE: i32 = 116;
-const EUCLEAN: i32 = 117;
-const EDQUOT: i32 = 122;
-const ENOKEY: i32 = 126;
 
 fn not_ext4(source: &FormatError, content: Content) -> String {
     content

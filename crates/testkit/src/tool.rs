@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fuse2fs", "fuse2fs"),
     ("genext2fs", "genext2fs"),
     ("getfattr", "attr"),
+    ("git", "git"),
     ("groff", "groff-base"),
     ("gzip", "gzip"),
     ("img2simg", "android-sdk-libsparse-utils"),

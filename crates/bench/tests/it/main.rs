@@ -4,6 +4,7 @@ mod report;
 
 use extant_testkit::require;
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 
 /// Runs the bench and gives its standard output.
@@ -22,7 +23,13 @@ fn bench(args: &[&str]) -> String {
 
 /// Runs the bench, which has to fail, and gives what it says.
 fn refused(args: &[&str]) -> String {
+    refused_in(Path::new("."), args)
+}
+
+/// Runs the bench in the folder `dir`, where it has to fail, and gives what it says.
+fn refused_in(dir: &Path, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_extant-bench"))
+        .current_dir(dir)
         .args(args)
         .output()
         .expect("the bench starts");

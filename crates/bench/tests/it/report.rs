@@ -1,7 +1,8 @@
 //! The report: what it shows, what it refuses, and that the one of the project is what it makes.
 
-use crate::{bench, refused};
+use crate::{bench, refused, refused_in};
 use extant_testkit::require;
+use extant_testkit::tool::tool;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,13 @@ impl Pages {
         refused(&self.args(args, out.to_str().expect("text")))
     }
 
+    /// Runs the bench in the work tree `dir`, whose last commit is then the build.
+    fn refused_in(&self, dir: &Path, args: &[&str]) -> String {
+        let out = self.out();
+        let args = self.args(args, out.to_str().expect("text"));
+        refused_in(dir, &args)
+    }
+
     fn front(&self) -> String {
         fs::read_to_string(self.folder.path().join("README.md")).expect("the front page")
     }
@@ -60,6 +68,31 @@ impl Pages {
         let text = rows.collect::<Vec<_>>().join("\n");
         fs::write(self.out().join("results.jsonl"), text).expect("written");
     }
+}
+
+/// A work tree with one commit, and the short name of it.
+fn work_tree() -> (tempfile::TempDir, String) {
+    let tree = tempfile::tempdir().expect("a folder");
+    let dir = tree.path().to_str().expect("text");
+    let git = |args: &[&str]| {
+        let none = "/dev/null";
+        let git = tool("git").env("GIT_CONFIG_GLOBAL", none);
+        let git = git.env("GIT_CONFIG_SYSTEM", none);
+        git.args(["-C", dir]).args(args).ok()
+    };
+    fs::write(tree.path().join("code.rs"), "code").expect("written");
+    git(&["init", "-q"]);
+    git(&["add", "code.rs"]);
+    let author = [
+        "-c",
+        "user.name=tester",
+        "-c",
+        "user.email=tester@example.org",
+    ];
+    git(&[&author[..], &["commit", "-q", "-m", "Begin"]].concat());
+    let commit = git(&["rev-parse", "--short=7", "HEAD"]);
+    let commit = String::from_utf8(commit.stdout).expect("text");
+    (tree, commit.trim().to_owned())
 }
 
 #[test]
@@ -144,16 +177,29 @@ fn results_of_several_builds_or_machines_or_of_no_commit_are_refused_and_nothing
 fn a_part_of_another_build_is_refused_before_it_is_measured() {
     let pages = Pages::new();
     pages.results(&[("one", "abc")]);
-    let results = fs::read(pages.out().join("results.jsonl")).expect("read");
-    let said = pages.refused(&["--part", "fsync"]);
-    // What is built here may have no commit, which is said first.
-    let is_told = said.contains("has results of build abc on one")
-        || said.contains("commit the changes first");
-    assert!(is_told, "{said}");
-    assert_eq!(
-        fs::read(pages.out().join("results.jsonl")).expect("read"),
-        results
+    let kept = pages.out().join("results.jsonl");
+    let results = fs::read(&kept).expect("read");
+    let (tree, commit) = work_tree();
+    let said = pages.refused_in(tree.path(), &["--part", "fsync"]);
+    let of_another = "has results of build abc on one, and this is build ";
+    assert!(
+        said.contains(&format!("{of_another}{commit} on ")),
+        "{said}"
     );
+    assert_eq!(fs::read(&kept).expect("read"), results);
+}
+
+#[test]
+fn a_build_that_differs_from_its_commit_is_refused_before_it_is_measured() {
+    let pages = Pages::new();
+    let (tree, commit) = work_tree();
+    fs::write(tree.path().join("code.rs"), "other").expect("written");
+    let said = pages.refused_in(tree.path(), &["--part", "fsync"]);
+    let is_told = said.contains(&format!(
+        "this build ({commit}-dirty) differs from its commit"
+    ));
+    assert!(is_told, "{said}");
+    assert!(!pages.out().join("results.jsonl").exists());
 }
 
 #[test]

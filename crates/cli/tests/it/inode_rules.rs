@@ -3,6 +3,7 @@
 
 use crate::support::{Place, extant};
 use extant::Filesystem;
+use extant::errno::{ENOKEY, EPERM};
 use extant_format::inode::rules::{LARGE, RULES, Reading, Report, Rule};
 use extant_testkit::facility::{Facility, skip};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -429,7 +430,6 @@ fn features_for_keys_and_verity_hinder_no_other_file() {
     );
     let fs = Filesystem::open_writable(&image).unwrap();
     let errno = |result: extant::Result<()>| result.unwrap_err().errno();
-    const ENOKEY: i32 = 126;
     assert_eq!(errno(fs.write("/big", b"text")), ENOKEY);
     assert_eq!(errno(fs.create_dir("/dir/new")), ENOKEY);
     assert_eq!(errno(fs.symlink("to", "/dir/link")), ENOKEY);
@@ -446,7 +446,7 @@ fn features_for_keys_and_verity_hinder_no_other_file() {
 
     debugfs_write(&image, &["sif /plain flags 0x180000"]);
     let fs = Filesystem::open_writable(&image).unwrap();
-    assert_eq!(errno(fs.write("/plain", b"other")), 1);
+    assert_eq!(errno(fs.write("/plain", b"other")), EPERM);
     assert_eq!(fs.read("/plain").unwrap(), b"text");
     fs.close().unwrap();
 }

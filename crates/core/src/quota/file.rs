@@ -57,14 +57,16 @@ impl<'a> QuotaFile<'a> {
     pub(crate) fn get(&self, id: u32) -> Result<Quota> {
         let mut blocks = Blocks::new(self.fs, &self.layout);
         let entry = quota::find(&mut blocks, &self.info, id)?;
-        Ok(entry.unwrap_or_else(|| QuotaEntry::of(id)).into())
+        Ok(Quota::from_entry(
+            entry.unwrap_or_else(|| QuotaEntry::of(id)),
+        ))
     }
 
     /// Calls `visit` with what is said of every id, ascending.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(Quota) -> ControlFlow<()>) -> Result<()> {
         let mut blocks = Blocks::new(self.fs, &self.layout);
         quota::for_each(&mut blocks, &self.info, &mut |entry| {
-            visit(Quota::from(*entry))
+            visit(Quota::from_entry(*entry))
         })
     }
 }

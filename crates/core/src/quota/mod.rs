@@ -102,8 +102,9 @@ pub struct Grace {
     pub inodes: Duration,
 }
 
-impl From<QuotaEntry> for Quota {
-    fn from(entry: QuotaEntry) -> Self {
+impl Quota {
+    /// Takes over what an entry of a quota file says.
+    fn from_entry(entry: QuotaEntry) -> Self {
         let given = |number: u64| (number != 0).then_some(number);
         let bytes = |kib: u64| given(kib).map(|kib| kib.saturating_mul(1024));
         Self {

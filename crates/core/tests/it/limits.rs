@@ -11,6 +11,7 @@ use extant_core::ops::{self, SetXattr};
 use extant_core::quota::{Enforced, Grace, QuotaChange, QuotaKind, SideChange};
 use extant_core::{Error, Result};
 use extant_format::Ino;
+use extant_format::errno::EDQUOT;
 use extant_format::inode::{InodeFlags, Timestamp};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -165,8 +166,6 @@ fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
     };
     done().map_err(|e| e.errno())
 }
-
-const EDQUOT: i32 = 122;
 
 /// What the owners use, added up over the files: of the user, of two groups, and of projects 0
 /// and 1.

@@ -2,7 +2,8 @@
 //! unused.
 
 use super::draft::Draft;
-use super::superblock::{copies_of_descriptors, is_better};
+use super::superblock::copies_of_descriptors;
+use super::trial::is_better;
 use super::work::Work;
 use crate::error::Result;
 use crate::scan::inodes_to_look_at;

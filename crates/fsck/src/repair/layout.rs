@@ -3,7 +3,7 @@
 
 use super::entries::is_really_dir;
 use super::net;
-use super::superblock::{errors_of, is_better};
+use super::trial::{errors_of, is_better};
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::report::Sink;

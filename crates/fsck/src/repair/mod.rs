@@ -17,6 +17,7 @@
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
+//! | `trial` | whether a change would leave fewer errors |
 //! | `layout` | where everything lies, if the root directory or groups are not found |
 //! | `journal` | replay, the journal's inode and superblock |
 //! | `system_files` | numbers of quota files and the orphan file that are those of others |
@@ -72,6 +73,7 @@ mod special;
 mod superblock;
 mod system_files;
 mod tree;
+mod trial;
 pub mod tune;
 mod undo;
 mod work;

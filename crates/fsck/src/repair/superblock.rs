@@ -3,19 +3,17 @@
 
 use super::draft::Draft;
 use super::options::Options;
+use super::trial::{errors_of, is_better};
 use super::work::Work;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::field_rules::FIELD_RULES;
 use crate::mount_rules::MOUNT_RULES;
-use crate::report::Sink;
-use crate::survey::{self, Input, Survey};
+use crate::survey::Survey;
 use crate::volume::Volume;
-use crate::{Code, Place, Report, Severity};
-use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use crate::{Code, Place};
 use extant_format::Pblk;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
-use std::sync::Arc;
 
 /// Writes all backups as the primary superblock is in the draft.
 pub(super) fn refresh_backups(survey: &Survey, draft: &mut Draft, options: Options) -> Result<()> {
@@ -72,44 +70,6 @@ fn with_living_fields(backup: &Superblock, primary: &Superblock) -> Result<Super
             .set(raw.feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits() | present);
     });
     Ok(merged?)
-}
-
-/// Whether a check of the file system with `writes` (byte and content) finds fewer errors than
-/// `now`, a root, and no fewer inodes than `inodes`: of an empty table nothing is wrong.
-pub(super) fn is_better(
-    device: SharedDevice,
-    block_size: u32,
-    writes: &[(u64, Vec<u8>)],
-    now: &Report,
-    inodes: u64,
-) -> Result<bool> {
-    let trial = OverlayDevice::new(device, block_size).keep_writes();
-    for (offset, bytes) in writes {
-        trial.write_at(*offset, bytes)?;
-    }
-    let input = Input {
-        device: Arc::new(trial),
-        recovered: false,
-        remembers_errors: false,
-        has_journal: false,
-        as_is: false,
-    };
-    match survey::run(input, Sink::new(), &()) {
-        Ok(survey) => {
-            let then = survey.report;
-            // What was taken for inodes may be none: where then nothing at all is wrong, that is
-            // how it is.
-            let as_many = then.totals.inodes >= inodes || errors_of(&then) == 0;
-            let is_less = errors_of(&then) < errors_of(now);
-            Ok(as_many && is_less && !then.has(Code::RootMissing))
-        }
-        Err(e @ Error::Device(_)) => Err(e),
-        Err(_) => Ok(false),
-    }
-}
-
-pub(super) fn errors_of(report: &Report) -> u64 {
-    report.count(Severity::Error) + report.count(Severity::Fatal)
 }
 
 /// Backups of the superblock that are sound.
