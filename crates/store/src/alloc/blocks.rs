@@ -126,7 +126,7 @@ impl Alloc {
             }
             drop(state);
             self.free.add((run.end - run.start).into());
-            // After the bits are clear: whoever may take blocks finds some.
+            // After the bits are clear: a thread that may take blocks finds some.
             self.space.give(back);
             for run in wait {
                 self.free_later(handle, group, run, kind)?;

@@ -10,8 +10,8 @@ use extant_sync::{cpu_hint, shard_count};
 use std::ops::Range;
 
 impl Alloc {
-    /// Takes those of these blocks that are free, wherever they lie; the others have owners. For
-    /// whoever is alone with the file system.
+    /// Takes those of these blocks that are free, wherever they lie; the others have owners. For a
+    /// caller that is alone with the file system.
     ///
     /// # Errors
     /// [`Error::BlockOutOfRange`]; when a group is damaged or cannot be read.

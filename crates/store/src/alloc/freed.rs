@@ -79,13 +79,13 @@ impl Freed {
     }
 
     /// Blocks that are in the lists or on their way back. Never fewer than there are at some moment
-    /// of the call, so who finds none has nothing to wait for.
+    /// of the call, so a thread that finds none has nothing to wait for.
     pub(super) fn pending(&self) -> i64 {
         self.blocks.sum()
     }
 
-    /// Notes that blocks are back in the space there is: who no longer finds them pending finds
-    /// them there.
+    /// Notes that blocks are back in the space there is: a thread that no longer finds them pending
+    /// finds them there.
     fn note_returned(&self, blocks: u32) {
         self.blocks.leave(blocks);
     }
@@ -189,8 +189,9 @@ impl Alloc {
             blocks += run.end - run.start;
         }
         drop(state);
-        // After the bits are clear: whoever may take blocks finds some. They are pending until they
-        // are there, so that nobody who finds no space takes that for the whole truth.
+        // After the bits are clear: a thread that may take blocks finds some. They are pending
+        // until they are there, so that no thread that finds no space takes that for the whole
+        // truth.
         self.space.give(blocks);
         self.freed.note_returned(blocks);
         Ok(())

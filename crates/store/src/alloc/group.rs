@@ -24,7 +24,7 @@ static ZEROING: LockClass = LockClass::new("inode table zeroing", Rank::Locality
 /// What is known of a group without its lock: enough to decide whether to look into it.
 ///
 /// The numbers are stored under the lock of the group, and before that when the descriptors are
-/// read. Whoever reads them may be late, never wrong about a group nobody changes.
+/// read. A thread that reads them may be late, never wrong about a group nobody changes.
 ///
 /// Each has a cache line of its own: neighbours are used by different threads.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub(crate) struct Loaded {
     /// Where its inode table begins, for good.
     pub(super) inode_table: Pblk,
     state: Mutex<State>,
-    /// Whoever zeroes a part of the inode table is alone in that.
+    /// One thread at a time zeroes a part of the inode table.
     pub(super) zeroing: Mutex<()>,
     /// Whether the bitmaps are away, for a look without the lock. Stored under it.
     away: AtomicBool,
@@ -292,7 +292,7 @@ pub(super) struct State {
     pub(super) inodes_changed: bool,
     /// Inodes below this index are in use, or none that files may have.
     pub(super) inodes_used_below: u32,
-    /// Who takes inodes here.
+    /// Which threads take inodes here.
     pub(super) takers: Takers,
     /// Inodes from the start of the table whose blocks hold records or zeros, not what lay there
     /// before the file system was made.

@@ -1,4 +1,4 @@
-//! Blocks and inodes: who has which, and who may have the next.
+//! Blocks and inodes: which are in use, and what a request gets next.
 //!
 //! | file | owns |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `exact` | blocks and inodes that somebody else has chosen |
 //! | `space` | how many blocks may be taken |
-//! | `share` | by whom: who may have the reserve |
+//! | `share` | the user that space is for, and whether it may have the reserve |
 //! | `inodes` | taking inodes and freeing them |
 //! | `inspect` | a look inside, for tests (feature `inspect`) |
 //! | `file` | what is asked of a file that gets blocks |

@@ -5,8 +5,8 @@
 //! own lock, into the new set before it leaves the old one. A group that is not in memory stands
 //! where the count of its descriptor would put it if all lay side by side.
 //!
-//! The sets are hints: who looks at them may be late, and they alone never mean that there is no
-//! space.
+//! The sets are hints: a thread that looks at them may be late, and they alone never mean that
+//! there is no space.
 
 use super::buddy::{Buddy, ORDERS, order_of};
 use extant_sync::{AtomicBitSet, RmwClass};
@@ -77,7 +77,7 @@ impl OrderIndex {
         }
     }
 
-    /// Moves a group. For whoever holds its lock, or knows that nobody else moves it.
+    /// Moves a group. For a thread that holds its lock, or knows that nobody else moves it.
     pub(super) fn shift(&self, group: u32, old: Standing, new: Standing) {
         let split = |standing: Standing| standing.orders.unzip();
         let (old, new) = (split(old), split(new));

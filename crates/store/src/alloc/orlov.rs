@@ -105,9 +105,9 @@ impl Alloc {
         } else {
             self.near(home / per_unit, per_unit, units)
         };
-        // Within the unit: with the parent if it is there, else where the fewest directories are.
-        // Whoever works below one of those that are spread then does not meet whoever works below
-        // another in one group.
+        // Within the unit: with the parent if it is there, else where the fewest directories are. A
+        // thread that works below one of those that are spread then does not meet one that works
+        // below another in one group.
         let within = unit * per_unit..((unit + 1).saturating_mul(per_unit)).min(groups);
         let has_inodes = |group: u32| {
             let slot = self.slots.get(group as usize);

@@ -15,8 +15,8 @@ pub struct Request {
     pub min: u32,
     /// Block numbers must fit 32 bits: indirect maps hold no others.
     pub below_32_bits: bool,
-    /// May use all free blocks, to finish what was begun. Otherwise those that whoever the thread
-    /// acts for may have.
+    /// May use all free blocks, to finish what was begun. Otherwise those that the user may have
+    /// for which the thread acts.
     pub privileged: bool,
 }
 

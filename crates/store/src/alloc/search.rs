@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
         if slot.free() < self.want {
             return None;
         }
-        // A failure is found again by whoever has no other group.
+        // A failure is found again by a request that has no other group.
         let (slot, loaded) = match slot.loaded() {
             Some(loaded) if !loaded.is_away() => (slot, loaded),
             _ => self.alloc.load_group_ahead(self.home, AHEAD).ok()?,

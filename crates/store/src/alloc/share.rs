@@ -2,12 +2,12 @@
 //!
 //! The superblock reserves blocks for user 0, for one user and for the members of one group.
 //! Whether somebody is one of them is decided where space is taken or promised, which is many calls
-//! below the operation that he asked for. As in Linux it is the thread that knows for whom it acts:
-//! an operation says so for as long as it lasts ([`Spending`]), of the file system it changes. A
-//! thread that says nothing of a file system acts for nobody else there, and may take the reserve:
-//! programs that use images of their own, and the engine's threads. What finishes something that
-//! was let in before, as writeback does, is nobody's and asks for all there is, whichever thread
-//! does it.
+//! below the operation that was asked for. As in Linux it is the thread that knows which user it
+//! acts for: an operation says so for as long as it lasts ([`Spending`]), of the file system it
+//! changes. A thread that says nothing of a file system acts for nobody else there, and may take
+//! the reserve: programs that use images of their own, and the engine's threads. What finishes
+//! something that was let in before, as writeback does, is nobody's and asks for all there is,
+//! whichever thread does it.
 
 use super::{Alloc, Request};
 use extant_sync::thread_local;
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// For whom the thread acts, innermost last.
+    /// Which users the thread acts for, innermost last.
     static SHARES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -24,7 +24,7 @@ thread_local! {
 struct Entry {
     fs: usize,
     share: Share,
-    /// Whether who is acted for is held to limits of quotas.
+    /// Whether the user that is acted for is held to limits of quotas.
     limited: bool,
 }
 
@@ -118,8 +118,8 @@ impl Spending {
 }
 
 impl Alloc {
-    /// Whether the thread acts for somebody who is held to limits of quotas: not for user 0, nor
-    /// for nobody.
+    /// Whether the thread acts for a user that is held to limits of quotas: not for user 0, nor for
+    /// nobody.
     pub fn is_limited(&self) -> bool {
         self.said().is_some_and(|entry| entry.limited)
     }

@@ -1,10 +1,10 @@
-//! Who may take how many blocks: exact, and without a lock while there is plenty.
+//! How many blocks a request may take: exact, and without a lock while there is plenty.
 //!
 //! The blocks that may be taken lie in three kinds of places: near each CPU a few, in a common pool
 //! most, and, set aside, the reserve, which few may have, and the last blocks of it nobody but the
 //! engine. Taking is subtracting from one of them, so more is never given out than there is. While
-//! the pool is low nothing stays near a CPU, and whoever finds too little collects what does: so a
-//! refusal is exact.
+//! the pool is low nothing stays near a CPU, and a request that finds too little collects what
+//! does: so a refusal is exact.
 //!
 //! This decides how many; which ones is found afterwards in the groups' bitmaps.
 
@@ -35,7 +35,7 @@ pub(super) struct Space {
     chunk: i64,
     /// Blocks in the pool from which on some stay near CPUs.
     plenty: i64,
-    /// Whoever collects, or fills the reserve, is alone in that.
+    /// One thread at a time collects, or fills the reserve.
     collecting: Mutex<()>,
 }
 

@@ -7,8 +7,8 @@
 //!
 //! It is done in pieces, each of which is a change of its own: freezing waits for one piece, and no
 //! more than one is missing from the free space. What is left of free space that is nearly used up
-//! is taken while those wait who find none. Free blocks that are all promised to data on its way
-//! are left alone.
+//! is taken while requests wait that find none. Free blocks that are all promised to data on its
+//! way are left alone.
 
 use super::Alloc;
 use super::share::Share;
@@ -122,8 +122,8 @@ impl Alloc {
     /// [`Error::Unsupported`] when the device cannot do anything about it; when the device fails,
     /// or the group is damaged.
     pub fn trim_next(&self, part: &mut TrimPart) -> Result<u64> {
-        // What is spared now may be wanted before it is given back: those who find no space wait
-        // for it.
+        // What is spared now may be wanted before it is given back: requests that find no space
+        // wait for it.
         let _alone = self.prealloc.keep_waiting();
         let (group, least) = (part.group, part.least);
         let mut batch = self.take_spare_runs(group, part.left.clone(), least)?;
@@ -162,7 +162,7 @@ impl Alloc {
                 state.return_taken(run);
             }
             drop(state);
-            // After the bits are clear: whoever may take blocks finds some.
+            // After the bits are clear: a thread that may take blocks finds some.
             self.space.give(clusters);
         }
         told.map(|()| clusters)

@@ -13,8 +13,8 @@
 //!
 //! What was seen is recorded in the superblock, by the next commit. When the journal has stopped,
 //! there is none: the record bypasses the log then, and so does the reason, in the journal
-//! superblock. Whoever reports an error may hold any lock, so what is reported is written down
-//! later: by the next caller who starts a handle, commits or closes.
+//! superblock. A thread that reports an error may hold any lock, so what is reported is written
+//! down later: by the next caller that starts a handle, commits or closes.
 
 use super::{CHECKPOINT, Journal, LOG};
 use crate::{Error, Result};

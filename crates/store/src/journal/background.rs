@@ -70,7 +70,7 @@ impl Background {
         Ok(())
     }
 
-    /// Asks for a checkpoint. Without a thread the next caller who finds the log full does it.
+    /// Asks for a checkpoint. Without a thread the next caller that finds the log full does it.
     pub(super) fn checkpoint(&self) {
         self.ring(|signals| signals.checkpoint = true);
     }

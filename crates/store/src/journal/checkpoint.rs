@@ -16,7 +16,7 @@ use crate::{Error, Result};
 use extant_format::Pblk;
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
 
-/// Blocks written before those who drop images get their turn.
+/// Blocks written before threads that drop images get their turn.
 const BATCH: usize = 1024;
 
 /// How the tail of the log follows.

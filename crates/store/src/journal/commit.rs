@@ -1,26 +1,27 @@
 //! Commit: one caller leads, the others wait for what it does.
 //!
-//! A leader takes everything registered by the time it closes the gate, so the changes of all who
-//! wait for it, and of many who do not, are durable with the same two flushes. While it writes,
-//! the next transaction runs; who needs that one committed waits for the next leader, or becomes
-//! it.
+//! A leader takes everything registered by the time it closes the gate, so the changes of all that
+//! wait for it, and of many that do not, are durable with the same two flushes. While it writes,
+//! the next transaction runs; a thread that needs that one committed waits for the next leader, or
+//! becomes it.
 //!
 //! # Who is woken
 //!
-//! When a leader is done, those whose transaction it committed are woken, and of those who wait for
-//! the next one a single one, to lead. So they wait in two places: of any two transactions that
-//! somebody waits for at one time, one is the successor of the other. Those who only need room wait
+//! When a leader is done, those whose transaction it committed are woken, and of those that wait
+//! for the next one a single one, to lead. So they wait in two places: of any two transactions that
+//! are waited for at one time, one is the successor of the other. Threads that only need room wait
 //! in a third, and go on as soon as another transaction runs. Where commits are short compared with
 //! putting a thread to sleep and waking it, waiters first let others run for as long as a few
-//! commits take, unless there are more of them than CPUs: whoever leads meanwhile. Sleepers are
-//! woken one by one, by the leader. Woken together they would hand the lock from one to the next,
-//! each of which has to be put on a CPU first.
+//! commits take, unless there are more of them than CPUs: whichever thread leads meanwhile.
+//! Sleepers are woken one by one, by the leader. Woken together they would hand the lock from one
+//! to the next, each of which has to be put on a CPU first.
 //!
 //! # Who is waited for
 //!
-//! Those whom one commit served mostly come back with more. So a leader who saw several at the last
-//! commit lets them do so before it closes the gate: until as many ask, and only for part of the
-//! time that all their commits would take. Who was alone at the last commit waits for nobody.
+//! Threads that one commit served mostly come back with more. So a leader that saw several at the
+//! last commit lets them do so before it closes the gate: until as many ask, and only for part of
+//! the time that all their commits would take. A thread that was alone at the last commit waits for
+//! nobody.
 
 use super::capture::Captured;
 use super::item::{Images, LogItems};
@@ -48,13 +49,13 @@ const GATHER_PART: u32 = 2;
 /// and for at most this long: meanwhile nobody's changes become durable.
 const GATHER_MOST: Duration = Duration::from_micros(50);
 
-/// Who commits, and what is committed.
+/// Which thread commits, and what is committed.
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<State>,
     /// Where those wait whose transaction has an even number, and an odd one.
     changed: [Condvar; 2],
-    /// Where those wait who need room: for the next transaction to begin, or to lead.
+    /// Where threads wait that need room: for the next transaction to begin, or to lead.
     room: Condvar,
     /// What the state says, for a look without the lock. Stored under it.
     durable: AtomicU64,
@@ -99,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Where those wait who need `seq`.
+    /// Where threads wait that need `seq`.
     fn changed(&self, seq: Seq) -> &Condvar {
         of(&self.changed, seq)
     }
@@ -121,13 +122,13 @@ impl Progress {
         *of_mut(&mut state.asleep, seq) -= 1;
     }
 
-    /// Wakes those who slept until `seq` was durable, `asleep` of them.
+    /// Wakes the threads that slept until `seq` was durable, `asleep` of them.
     fn wake_sleepers(&self, seq: Seq, asleep: u32) {
         let changed = self.changed(seq);
         for _ in 1..asleep {
             changed.notify_one();
         }
-        // The last one, and any in whose place somebody was woken who came later.
+        // The last one, and any in whose place one was woken that came later.
         changed.notify_all();
     }
 
@@ -137,7 +138,7 @@ impl Progress {
         waiters.store(waiters.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Lets those come who asked lately, before `seq` is committed for them together.
+    /// Lets threads come that asked lately, before `seq` is committed for them together.
     fn gather(&self, seq: Seq, waiters_last_commit: u32) {
         // No time passes under a model checker.
         if waiters_last_commit < 2 || cfg!(feature = "shuttle") {
@@ -158,14 +159,14 @@ impl Progress {
         self.room.notify_all();
     }
 
-    /// Another transaction runs: those who need room find some.
+    /// Another transaction runs: threads that need room find some.
     fn wake_for_room(&self) {
-        // Who looked before it began waits by now.
+        // A thread that looked before it began waits by now.
         drop(self.state.lock());
         self.room.notify_all();
     }
 
-    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until
+    /// While a thread leads that will soon be done: waits without sleeping, for a moment, until
     /// `is_over` or a leader is needed. Whether it was worth it: if not the time is up, which began
     /// at `start`.
     fn wait_awake(&self, upto: Seq, start: Instant, is_over: impl Fn() -> bool) -> bool {
@@ -259,17 +260,17 @@ impl Drop for Leader<'_> {
         let asleep = *of(&state.asleep, durable);
         let nothing = durable == self.before;
         if nothing {
-            // Who asked is told, or asks no more: not counted twice.
+            // A thread that asked is told, or asks no more: not counted twice.
             for waiters in &progress.waiters {
                 waiters.store(0, Ordering::Relaxed);
             }
         }
         drop(state);
         if nothing {
-            // Which concerns all who wait.
+            // Which concerns all that wait.
             return progress.wake_all();
         }
-        // Who leads next first: the others have to get hold of a CPU each.
+        // The next leader first: the others have to get hold of a CPU each.
         progress.changed(durable.next()).notify_one();
         progress.wake_sleepers(durable, asleep);
         progress.room.notify_all();

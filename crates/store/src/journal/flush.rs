@@ -1,8 +1,8 @@
-//! Flushes of the device, shared among those who need one at the same time.
+//! Flushes of the device, shared among threads that need one at the same time.
 //!
-//! A flush makes durable what was complete when it began. So who has completed writes needs any
-//! flush that begins afterwards, whoever does it: the next waiter for all of them, or a commit,
-//! whose first flush covers the data that was complete when the commit began.
+//! A flush makes durable what was complete when it began. So a thread that has completed writes
+//! needs any flush that begins afterwards, whichever thread does it: the next waiter for all of
+//! them, or a commit, whose first flush covers the data that was complete when the commit began.
 //!
 //! # Order
 //!
@@ -52,7 +52,7 @@ impl FlushTicket {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One is on its way for all who wait.
+    /// One is on its way for all that wait.
     running: bool,
     /// Why the last one failed that did.
     failure: Option<Error>,

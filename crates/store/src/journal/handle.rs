@@ -74,7 +74,7 @@ impl Journal {
                 self.gate.wait_open();
                 continue;
             };
-            // Inside the gate, so that closing the file system sees the end of all who got in.
+            // Inside the gate, so that closing the file system sees the end of all that got in.
             self.check_open()?;
             if self.take_room(credits) {
                 self.counters.handles.inc();

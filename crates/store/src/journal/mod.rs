@@ -5,7 +5,7 @@
 //! | `touched` | what the running transaction has changed, in per-CPU lists |
 //! | `credits` | room in the running transaction, handed out in chunks |
 //! | `handle` | [`Handle`]: the right to change metadata, for one operation |
-//! | `commit` | who commits, who waits, and what follows from a commit |
+//! | `commit` | which thread commits, which wait, and what follows from a commit |
 //! | `capture` | what commit takes while handles are drained |
 //! | `item` | [`LogItem`]: what commits carry besides whole blocks |
 //! | `queue` | committed images that are not home yet |
@@ -32,7 +32,7 @@
 //! so nothing from that rank on may be held. Lists of touched objects have locks of rank
 //! `JournalRunning`. A thread that commits or checkpoints holds no lock while it captures and
 //! encodes; for the log and the home writes it holds one of two locks of the same rank, held across
-//! I/O, in this order: `CHECKPOINT`, `LOG`. Those who wait for a commit wait on a condition
+//! I/O, in this order: `CHECKPOINT`, `LOG`. Threads that wait for a commit wait on a condition
 //! variable.
 //!
 //! # Without a journal
@@ -240,7 +240,8 @@ impl Journal {
     }
 
     /// Takes room in the running transaction, if there is as much. The thread commits a transaction
-    /// that is two thirds full, so that who works neither encodes and writes it nor waits for that.
+    /// that is two thirds full, so that a thread at work neither encodes and writes it nor waits
+    /// for that.
     fn take_room(&self, blocks: u32) -> bool {
         self.credits.take(blocks, || {
             self.background.commit();

@@ -114,8 +114,8 @@ impl Queue {
         blocks
     }
 
-    /// The images of those of `blocks` (ascending) that still wait. Until the batch is dropped,
-    /// whoever drops one of them waits.
+    /// The images of those of `blocks` (ascending) that still wait. Until the batch is dropped, a
+    /// thread that drops one of them waits.
     pub(super) fn begin(&self, blocks: &[Pblk]) -> Batch<'_> {
         let mut writing = self.writing.lock();
         let mut images = Vec::with_capacity(blocks.len());

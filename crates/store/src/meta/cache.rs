@@ -61,7 +61,7 @@ struct Counters {
 pub struct CacheStats {
     /// Blocks asked for that were in the cache.
     pub hits: u64,
-    /// Blocks asked for that were not, and were loaded by whoever asked.
+    /// Blocks asked for that were not, and were loaded by the caller.
     pub misses: u64,
     /// Blocks asked for that were not in the cache, but somebody was loading them already.
     pub joined: u64,
@@ -135,7 +135,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::BlockOutOfRange`] past the end of the file system; [`Error::Device`] when the
-    /// device fails, for everybody who waits for the same load. A later call tries again.
+    /// device fails, for all that wait for the same load. A later call tries again.
     #[inline]
     pub fn read(&self, block: Pblk) -> Result<BlockRef> {
         if let Some(found) = self.lookup(block) {
@@ -220,13 +220,13 @@ impl Cache {
 
     /// Forgets a block: its content on the device is about to change, or no longer matters.
     ///
-    /// Who holds the block keeps the old content; a load in flight is not kept.
+    /// A holder of the block keeps the old content; a load in flight is not kept.
     pub fn discard(&self, block: Pblk) {
         // First the load in flight, which might otherwise publish after the removal.
         self.inflight.discard(block);
         let guard = pin();
-        // Then the draft: who is about to make an image of it would put that in the place of what
-        // is removed.
+        // Then the draft: a thread that is about to make an image of it would put that in the place
+        // of what is removed.
         let found = self.table.get(block, &guard);
         if let Some(open) = found.and_then(|found| found.buffer().open()) {
             open.discard();
@@ -283,8 +283,8 @@ impl Cache {
         Some(found)
     }
 
-    /// What is in the cache, for who holds a lock: the block may have a draft, which is not made
-    /// its image.
+    /// What is in the cache, for a thread that holds a lock: the block may have a draft, which is
+    /// not made its image.
     fn present(&self, block: Pblk) -> Option<BlockRef> {
         self.table.get(block, &pin())
     }
@@ -293,7 +293,7 @@ impl Cache {
         self.table.peek(block, &pin()).is_some()
     }
 
-    /// A lookup that missed: loads the block, or waits for who does.
+    /// A lookup that missed: loads the block, or waits for the thread that does.
     #[cold]
     fn read_slow(&self, block: Pblk) -> Result<BlockRef> {
         debug_assert_may_wait_for_device();
@@ -346,7 +346,7 @@ impl Cache {
     }
 
     /// Loads a run of claimed blocks that follow each other, with as few reads as the overlay
-    /// allows. If a read fails, its blocks are left to those who need them.
+    /// allows. If a read fails, its blocks are left to the threads that need them.
     fn load_ahead(&self, run: Vec<Claim<'_>>) {
         let mut rest = run.into_iter().peekable();
         while let Some(claim) = rest.next() {
@@ -421,7 +421,7 @@ impl Cache {
 
     /// Makes `data` the content of `block`, in place of the image `old` if the block had one. The
     /// new image stays in the cache until [`Cache::set_clean`] says that transaction `seq` needs it
-    /// no more. Whoever holds the old image keeps it.
+    /// no more. A holder of the old image keeps it.
     ///
     /// The caller holds the lock that orders changes of this block.
     pub fn publish_image(
@@ -464,7 +464,7 @@ impl Cache {
     /// Sees to it that evicted blocks whose memory waits for an epoch stay few.
     ///
     /// Epochs advance when every thread has left the one before; with more threads than CPUs that
-    /// may take a while, during which others would go on to load and evict. So those who evict
+    /// may take a while, during which others would go on to load and evict. So threads that evict
     /// wait.
     fn limit_garbage(&self) {
         let allowed = (self.clock.limit() / 8).max(MIN_GARBAGE / self.block_size.len()) as i64;

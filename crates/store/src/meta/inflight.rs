@@ -1,4 +1,4 @@
-//! Who loads which block right now, and who waits for it.
+//! Which thread loads which block right now, and which wait for it.
 
 use super::BlockRef;
 use crate::Result;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cache` | [`Cache`]: lookups, loads, readahead, discards |
 //! | `buffer` | [`BlockRef`]: a block's content and what is known about it |
-//! | `inflight` | who loads which block right now, and who waits for it |
+//! | `inflight` | which thread loads which block right now, and which wait for it |
 //! | `clock` | which blocks to forget when the budget is used up |
 //! | `table` | which blocks are in memory |
 //! | `open` | [`OpenBlock`]: a block that is changed in place |
@@ -25,8 +25,8 @@
 //! # Invariants
 //!
 //! - A block's content does not change once it is published. A change is a new image, of which
-//!   several changes of one transaction may share one: who asks for a block that is open gets an
-//!   image of it as it is then.
+//!   several changes of one transaction may share one: a caller that asks for a block that is open
+//!   gets an image of it as it is then.
 //! - At most one load of a block is in flight.
 //! - The blocks kept never exceed the budget. A block that somebody holds is never evicted; if
 //!   nothing can be evicted, a new block is handed out without being kept.

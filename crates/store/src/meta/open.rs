@@ -13,7 +13,8 @@
 //! - While there is a draft, the image in the cache that it was made of says so. It is of the
 //!   running transaction, so the block is registered there and the image stays in the cache until
 //!   then.
-//! - Who takes the draft away puts an image of it into the cache before the lock is free.
+//! - The thread that takes the draft away puts an image of it into the cache before the lock is
+//!   free.
 
 use super::{BlockRef, Cache};
 use crate::Result;

@@ -2,8 +2,8 @@
 //!
 //! A block of descriptors is metadata like any other: it comes through the cache, which bounds its
 //! memory however many groups an image claims to have. A descriptor is checked each time it is
-//! unpacked, by itself: a bad one does not hide its neighbours. Whoever adds up all of them reads
-//! around the cache, in large pieces.
+//! unpacked, by itself: a bad one does not hide its neighbours. A caller that adds up all of them
+//! reads around the cache, in large pieces.
 
 use super::Volume;
 use crate::{Error, InPlace, Place, Result};

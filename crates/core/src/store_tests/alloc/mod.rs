@@ -41,7 +41,7 @@ fn place(dir: &Inode) -> Parent {
 }
 
 impl Bench {
-    /// Has this thread take what somebody may have for whom nothing is reserved.
+    /// Has this thread take what a user may have that nothing is reserved for.
     pub(crate) fn as_anybody(&self) -> Spending {
         self.fs.spending_for(&Caller::new(1005, 1005))
     }
@@ -49,7 +49,7 @@ impl Bench {
     pub(super) fn new(size: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
-        // What was there before is not zeros: whoever shows it shows stale bytes.
+        // What was there before is not zeros: a reader that is shown it is shown stale bytes.
         std::fs::write(&image, vec![0xa5; size as usize]).unwrap();
         tool("mke2fs")
             .args(["-F", "-q", "-E", "nodiscard,lazy_itable_init=1"])

@@ -12,8 +12,8 @@
 //!
 //! What is kept ready is set in the allocator bitmap only: on the device it is free, so a crash
 //! leaks nothing. It counts as taken in [`Space`](super::space::Space), and is taken from what can
-//! be spared, so that a request never fails for what it did not ask for; whoever finds no space
-//! gets back what is kept for others first.
+//! be spared, so that a request never fails for what it did not ask for; a request that finds no
+//! space gets back what is kept for others first.
 //!
 //! All is in clusters here: what is kept ready waits for logical clusters. A logical cluster of
 //! which blocks are mapped has its place, and nobody asks for it.
@@ -127,8 +127,8 @@ pub(super) struct Prealloc {
     goals: Goals,
     locality: Locality,
     files: Files,
-    /// Whoever finds no space is alone in giving back what is kept for others, so that what one has
-    /// taken out and not yet given back is not missed by another.
+    /// A thread that finds no space is alone in giving back what is kept for others, so that what
+    /// one has taken out and not yet given back is not missed by another.
     discarding: Mutex<()>,
 }
 
@@ -143,7 +143,7 @@ impl Prealloc {
         }
     }
 
-    /// Has whoever finds no space wait until the result is dropped, and then look again.
+    /// Has a thread that finds no space wait until the result is dropped, and then look again.
     pub(super) fn keep_waiting(&self) -> MutexGuard<'_, ()> {
         self.discarding.lock()
     }
@@ -200,8 +200,8 @@ impl Alloc {
         }
         let lblk = ask.lblk.get();
         let gap = state.kept.read().tree.gap(lblk);
-        // Otherwise somebody who asked for its neighbours has had something wait for it since it
-        // was looked for.
+        // Otherwise a request for its neighbours has had something wait for it since it was looked
+        // for.
         let gap = if gap.contains(&lblk) {
             gap
         } else {
@@ -388,7 +388,7 @@ impl Alloc {
     }
 
     /// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how
-    /// many it was. Done for whoever finds no space.
+    /// many it was. Done for a request that finds no space.
     pub fn discard_preallocations(&self, wanted: u64) -> u64 {
         let _alone = self.prealloc.discarding.lock();
         self.discard(wanted)

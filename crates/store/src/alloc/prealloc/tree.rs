@@ -76,9 +76,9 @@ impl Run {
 
 /// The preallocations of a file.
 ///
-/// They hold unused clusters only: whoever uses some takes them out, and the rest goes on as one or
-/// two preallocations, all under the lock the tree lies in. So none is ever half used, none needs a
-/// lock or a count, and no two overlap.
+/// They hold unused clusters only: a request that uses some takes them out, and the rest goes on as
+/// one or two preallocations, all under the lock the tree lies in. So none is ever half used, none
+/// needs a lock or a count, and no two overlap.
 ///
 /// The one that was made last, which a file that grows goes on with, lies beside the others: for
 /// such a file there is no tree at all.

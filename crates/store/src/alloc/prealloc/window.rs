@@ -34,7 +34,7 @@ pub(super) fn window(ask: &FileRequest, log2: u32, gap: Range<u32>) -> Range<u32
     if blocks <= ask.len {
         return asked;
     }
-    // Whoever writes at the end goes on there: what lies before is mapped, or a hole.
+    // A write at the end goes on there: what lies before is mapped, or a hole.
     let appends = u64::from(end) << log2 >= ask.size;
     let start = if appends {
         lblk
