@@ -9,6 +9,7 @@
 //! | `operands` | patterns in operands, and reading what each names |
 //! | `path` | last names, symbolic links at the end |
 //! | `commands` | one command per file |
+//! | `container` | images made in a format: which one, and the files it takes |
 //! | `log` | what a mount tells of while it runs |
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
@@ -34,6 +35,7 @@ mod acl;
 mod allocator;
 mod args;
 mod commands;
+mod container;
 mod failure;
 mod glob;
 mod help;

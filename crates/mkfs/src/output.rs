@@ -66,10 +66,29 @@ impl Output {
     /// When the file cannot be made, when the one that has the name is in use, or the block device
     /// is too small.
     pub fn create(path: &Path, size: u64) -> Result<Self, OutputError> {
+        Self::create_or_refuse(path, size, true)
+    }
+
+    /// Makes an image that will be called `path` and whose file is more than the bytes of a disk:
+    /// `format` makes the disk out of a file without a byte, which grows, and that disk is written
+    /// to. Otherwise as [`Output::create`].
+    ///
+    /// # Errors
+    /// As for `create`, and what `format` gives; `NotAFile` for a block device.
+    pub fn create_in_format(
+        path: &Path,
+        format: impl FnOnce(SharedDevice) -> Result<SharedDevice, OutputError>,
+    ) -> Result<Self, OutputError> {
+        let mut output = Self::create_or_refuse(path, 0, false)?;
+        output.device = format(Arc::clone(&output.device))?;
+        Ok(output)
+    }
+
+    fn create_or_refuse(path: &Path, size: u64, or_device: bool) -> Result<Self, OutputError> {
         // Through a symbolic link, the file it names is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mode = match fs::metadata(&path) {
-            Ok(found) if found.file_type().is_block_device() => {
+            Ok(found) if found.file_type().is_block_device() && or_device => {
                 return Self::on_block_device(&path, size);
             }
             Ok(found) if !found.is_file() => {
@@ -340,6 +359,9 @@ pub enum OutputError {
         /// The name.
         path: PathBuf,
     },
+    /// The image cannot have the format that was asked for.
+    #[error("{0}")]
+    Format(Box<dyn std::error::Error + Send + Sync>),
     /// The complete image could not be given its name.
     #[error("the image is complete but cannot be named {}: {source}", path.display())]
     Rename {

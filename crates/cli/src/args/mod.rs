@@ -3,6 +3,7 @@
 
 mod attributes;
 mod change;
+mod convert;
 mod mount;
 mod quota;
 mod repair;
@@ -11,6 +12,7 @@ pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
+pub(crate) use convert::Convert;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
@@ -171,6 +173,7 @@ impl Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(Box<Mkfs>),
+    Convert(Box<Convert>),
     Ls(Ls),
     Tree(Tree),
     Cat(Cat),
@@ -217,6 +220,7 @@ Examples:
   docker export c1 | extant mkfs rootfs.img --from -
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
+  extant mkfs disk.qcow2 --from ./rootfs --size 4G
 
 An image appears under its name only when it is complete. An image inside DIR is left out of \
 itself. With SOURCE_DATE_EPOCH set, the same input gives the same bytes; that holds for every \
@@ -232,6 +236,13 @@ pub(crate) struct Mkfs {
     /// Replace what is there, whatever it is, unless it is in use
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// What the file of the image is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse) or vmdk
+    /// (flat, in two files)
+    ///
+    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`), and
+    /// others mean raw.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<String>,
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the
     /// headroom
     ///

@@ -7,6 +7,7 @@ mod check;
 mod chmod;
 mod chown;
 mod completions;
+mod convert;
 mod cp;
 mod df;
 mod exit_codes;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let location = &args.location;
     match args.command {
         Command::Mkfs(args) => mkfs::run(&args, location),
+        Command::Convert(args) => convert::run(&args, location),
         Command::Ls(args) => ls::run(&args, location),
         Command::Tree(args) => tree::run(&args, location),
         Command::Cat(args) => cat::run(&args, location),

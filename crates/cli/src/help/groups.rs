@@ -2,7 +2,7 @@
 
 /// Commands by what they are for, in the order of the help.
 pub(super) const GROUPS: &[(&str, &[&str])] = &[
-    ("Make an image", &["mkfs"]),
+    ("Make an image", &["mkfs", "convert"]),
     (
         "Look into an image",
         &[
@@ -45,7 +45,10 @@ const ALL: &[&str] = &["partition", "offset", "superblock", "as_is", "journal"];
 pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
     match path {
         ["umount" | "stats" | "completions" | "man" | "help", ..] => &[],
-        ["mkfs" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown" | "touch"] => PART,
+        [
+            "mkfs" | "convert" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown"
+            | "touch",
+        ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
         ["repair" | "tune" | "resize"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
@@ -65,6 +68,7 @@ pub(super) fn uses_the_time(path: &[&str]) -> bool {
 pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "mkfs" => &[("mke2fs", "8"), ("tar", "1"), ("fakeroot", "1")],
+        "convert" => &[("qemu-img", "1"), ("simg2img", "1")],
         "ls" => &[("ls", "1")],
         "tree" => &[("tree", "1")],
         "cat" => &[("cat", "1")],

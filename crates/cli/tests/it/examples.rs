@@ -207,8 +207,13 @@ impl Desk {
             copy_of(&self.place.arg(from), &self.place.arg(name));
         }
         match command {
+            "convert" => {
+                for name in ["rootfs.qcow2", "disk.vhd", "system.simg", "part.img"] {
+                    let _ = fs::remove_file(self.at(name));
+                }
+            }
             "mkfs" => {
-                for name in ["rootfs.img", "empty.img"] {
+                for name in ["rootfs.img", "empty.img", "disk.qcow2"] {
                     let _ = fs::remove_file(self.at(name));
                 }
                 let tar = "tar -C rootfs -c . | zstd -q > rootfs.tar.zst";

@@ -2,6 +2,7 @@
 
 mod chains;
 mod checking;
+mod converting;
 mod copying;
 mod copying_in;
 mod disks_and_damage;

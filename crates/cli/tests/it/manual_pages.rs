@@ -152,6 +152,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["acl", "set"] => vec!["u:1:r", "/none/image:/a"],
         ["mount"] => vec!["/none/image", "/none/directory"],
         ["umount" | "stats"] => vec!["/none/directory"],
+        ["convert"] => vec!["/none/image", "/none/target"],
         ["man"] => vec!["--dir", "/none/directory"],
         ["check" | "repair" | "replay" | "info" | "df" | "quota"] => vec!["/none/image"],
         ["tune"] => vec!["--label", "a", "/none/image"],

@@ -1,11 +1,13 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
 use crate::args::{ImageLocation, Mkfs, TableInit};
+use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
 use crate::size;
 use crate::time::{TIMES, seconds_now, source_date_epoch};
 use extant::{Escaped, OpenSpec};
 use extant_format::BlockSize;
+use extant_formats::Format as Container;
 use extant_mkfs::defaults::{
     FeatureRequest, FormatOptions, InodeDensity, JournalSize, Profile, TableInit as Tables,
 };
@@ -24,6 +26,8 @@ use std::str::FromStr;
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) image: PathBuf,
+    /// What the file of the image is.
+    pub(super) container: Container,
     /// Where the source is; without one the file system is empty.
     pub(super) from: Option<PathBuf>,
     /// The bytes of something that exists which the file system may take.
@@ -90,7 +94,16 @@ impl Config {
             ));
         }
         let epoch = source_date_epoch()?;
-        let window = Window::new(&args.image, location)?;
+        let container = format_of(&args.image, args.format.as_deref())?;
+        let in_place = location.partition.is_some() || location.offset.is_some();
+        if in_place && args.format.is_some() && container != Container::Raw {
+            return Err(Failure::usage(format!(
+                "--format {}: a part of an image that exists is written in the format it has",
+                container.word()
+            )));
+        }
+        let container = if in_place { Container::Raw } else { container };
+        let window = Window::new(&args.image, container, location)?;
         let format = Format::new(args)?;
         let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
         let excludes = Excludes::new(asked.chain(image_inside_source(args)))
@@ -117,6 +130,7 @@ impl Config {
         };
         Ok(Self {
             image: args.image.clone(),
+            container,
             from: args.from.clone(),
             window: window.offset.map(|start| {
                 // What begins at an offset alone has no end of its own.
@@ -354,7 +368,7 @@ struct Window {
 }
 
 impl Window {
-    fn new(image: &Path, location: &ImageLocation) -> Outcome<Self> {
+    fn new(image: &Path, container: Container, location: &ImageLocation) -> Outcome<Self> {
         let open = || OpenSpec::read_only(image).open();
         if let Some(number) = location.partition {
             let device = open().map_err(Failure::new)?;
@@ -389,7 +403,9 @@ impl Window {
                     .max(device.logical_sector()),
             });
         }
-        let device = open().ok();
+        // The size of a file says nothing of the disk in it.
+        let is_raw = container == Container::Raw;
+        let device = open().ok().filter(|_| is_raw);
         Ok(Self {
             offset: None,
             room: device.as_ref().map(|device| device.size()),

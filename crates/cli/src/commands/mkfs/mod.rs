@@ -4,26 +4,31 @@
 //! place; this file does the rest.
 
 mod config;
-mod replacing;
+pub(super) mod replacing;
 
 pub(super) use config::parse_uuid;
 
 use crate::args::{ImageLocation, Mkfs};
+use crate::container;
 use crate::failure::{Failure, Outcome, say};
-use crate::output::Output;
+use crate::output::Output as Said;
 use crate::progress::Bar;
 use crate::record::{lossless, uuid};
 use crate::size::human;
 use config::{Config, Say};
 use extant::Escaped;
+use extant_formats::Format as Container;
+use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
-use extant_mkfs::source::read_source;
-use extant_mkfs::{BuildError, Progress, Report, build};
+use extant_mkfs::output::Output;
+use extant_mkfs::source::{Tree, read_source};
+use extant_mkfs::{BuildError, BuildOptions, Progress, Report, build, build_into};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
     let config = Config::new(args, location)?;
@@ -33,6 +38,9 @@ pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
         &config.identity(),
         args.force,
     )?;
+    if let Some(second) = container::second_file(&config.image, config.container) {
+        replacing::check(&second, None, &config.identity(), args.force)?;
+    }
     let tree = match &config.from {
         None => None,
         Some(from) => {
@@ -50,13 +58,7 @@ pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
         say(format_args!("warning: {concern}"));
     }
     let progress = Shown(Bar::new("writing"));
-    let built = build(
-        tree.as_ref(),
-        &config.image,
-        config.window.clone(),
-        &options,
-        &progress,
-    );
+    let built = make(&config, tree.as_ref(), &options, &progress);
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
     if matches!(options.format.journal, JournalSize::Bytes(_)) && report.journal_blocks == 0 {
@@ -71,6 +73,41 @@ pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
         Say::Text => tell(&config.image, &report),
         Say::Json => tell_programs(&config, &report),
     }
+}
+
+/// Makes the image in the format that is asked for.
+fn make(
+    config: &Config,
+    tree: Option<&Tree>,
+    options: &BuildOptions,
+    progress: &Shown,
+) -> Result<Report, BuildError> {
+    let image = &config.image;
+    if config.container == Container::Raw {
+        return build(tree, image, config.window.clone(), options, progress);
+    }
+    let mut disk = None;
+    let into = |size| {
+        let output = match config.container {
+            Container::Simg => {
+                let spool = container::spool(image, size)?;
+                disk = Some(Arc::clone(&spool));
+                Output::on_device(spool, true)
+            }
+            format => container::output(image, format, size, Some(options.format.uuid))?,
+        };
+        Ok(output)
+    };
+    let report = build_into(tree, into, options, progress)?;
+    if let Some(disk) = disk {
+        let mut how = WriteHow::default();
+        how.threads = options.threads;
+        container::write_simg(image, &*disk, &how, &())?;
+    }
+    if config.container == Container::Vmdk {
+        container::describe(image, report.size)?;
+    }
+    Ok(report)
 }
 
 /// A failure that says which image does not exist now.
@@ -113,7 +150,7 @@ struct Made {
 
 fn tell_programs(config: &Config, report: &Report) -> Outcome {
     let (image, image_hex) = lossless(config.image.as_os_str().as_bytes());
-    let mut output = Output::new();
+    let mut output = Said::new();
     output.json_line(&Made {
         image,
         image_hex,
@@ -130,7 +167,7 @@ fn tell_programs(config: &Config, report: &Report) -> Outcome {
 }
 
 fn tell(image: &Path, report: &Report) -> Outcome {
-    let mut output = Output::new();
+    let mut output = Said::new();
     output.name(image.as_os_str().as_bytes())?;
     writeln!(
         output,

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant
 /// mkfs` has not made.
-pub(super) fn check(
+pub(in crate::commands) fn check(
     image: &Path,
     window: Option<&Range<u64>>,
     identity: &Identity,

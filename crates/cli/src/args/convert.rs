@@ -1,0 +1,61 @@
+//! The command line of `extant convert`.
+
+use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+/// Copy a disk from one format of images to another
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant convert rootfs.img rootfs.qcow2
+  extant convert --json rootfs.img disk.vhd | jq .file_size
+  extant convert --force rootfs.img system.simg --crc
+  extant convert disk.img part.img --partition 2
+
+What SOURCE is, is seen from its content: raw, qcow2, VHD (fixed, dynamic), VMDK (flat), Android \
+sparse, or a raw image compressed with gzip, zstd or xz. Holes are not read, and zeros take no \
+space. TARGET appears under its name only when it is complete.")]
+pub(crate) struct Convert {
+    /// The image to read
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: PathBuf,
+    /// The image to make: a file, or a block device for a raw one
+    ///
+    /// Empty files, zeros and images that `extant mkfs` made are replaced. Anything else is named,
+    /// and you are asked. Without a terminal it is left alone, unless --force is given.
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: PathBuf,
+    /// What the target is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse) or vmdk (flat, in two
+    /// files)
+    ///
+    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`), and
+    /// others mean raw.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<String>,
+    /// Take the source for what it says: `raw` reads its bytes as they are, whatever they look like
+    #[arg(long, value_name = "raw")]
+    pub(crate) source_format: Option<String>,
+    /// Open backing files and extents outside of the source's folder as well
+    ///
+    /// An image may name any file as its content. Only for images that are trusted.
+    #[arg(long)]
+    pub(crate) outside: bool,
+    /// Replace what is there, whatever it is, unless it is in use
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// With simg, put a checksum at the end
+    #[arg(long)]
+    pub(crate) crc: bool,
+    /// With simg, say nothing of holes, so that what a partition held before may stay there
+    #[arg(long)]
+    pub(crate) holes_dont_care: bool,
+    /// Threads; one per processor if not given
+    #[arg(long, value_name = "N", value_parser = super::parse_threads)]
+    pub(crate) threads: Option<usize>,
+    /// Say nothing about what was made
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Say what was made as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,219 @@
+//! `extant convert`.
+
+use super::mkfs::replacing;
+use crate::args::{Convert, ImageLocation};
+use crate::container::{describe, format_of, output, second_file, write_simg};
+use crate::failure::{Failure, Outcome, say};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::record::lossless;
+use crate::size::human;
+use extant::Escaped;
+use extant_blockdev::{FileOptions, OpenSpec, SharedDevice};
+use extant_formats::simg::WriteHow;
+use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise, simg};
+use extant_mkfs::standing::Identity;
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) fn run(args: &Convert, location: &ImageLocation) -> Outcome {
+    refuse(args, location)?;
+    let format = format_of(&args.target, args.format.as_deref())?;
+    if format != Format::Simg && (args.crc || args.holes_dont_care) {
+        return Err(Failure::usage(
+            "--crc and --holes-dont-care go with --format simg",
+        ));
+    }
+    let second = second_file(&args.target, format);
+    for target in [Some(&args.target), second.as_ref()].into_iter().flatten() {
+        replacing::check(target, None, &Identity::default(), args.force)?;
+    }
+    let source = Source::open(args, location)?;
+    let size = source.disk.size();
+    let bar = Shown(Bar::new("converting"));
+    bar.0.total(size);
+    let made = write(args, format, &source, &bar);
+    bar.0.finish();
+    let read = made
+        .map_err(|e| Failure::new(format!("{} was not made: {e}", Escaped::path(&args.target))))?;
+    tell(args, format, &source, read)
+}
+
+fn refuse(args: &Convert, location: &ImageLocation) -> Outcome {
+    if [&args.source, &args.target]
+        .iter()
+        .any(|path| path.as_os_str() == "-")
+    {
+        return Err(Failure::usage(
+            "images are files, which are read and written at any place: name them (./- is one of \
+             that name)",
+        ));
+    }
+    let full = |path: &Path| path.canonicalize().ok();
+    if full(&args.source).is_some_and(|source| full(&args.target) == Some(source)) {
+        return Err(Failure::usage(format!(
+            "{} is the source as well as the target: give the target another name",
+            Escaped::path(&args.target)
+        )));
+    }
+    if location.superblock.is_some() || location.as_is || location.journal.is_some() {
+        return Err(Failure::usage(
+            "a disk is copied as it is: --superblock, --as-is and --journal mean nothing to it",
+        ));
+    }
+    match args.source_format.as_deref() {
+        None | Some("raw") => Ok(()),
+        Some(other) => Err(Failure::usage(format!(
+            "--source-format {other}: formats are seen from the content; only raw can be said"
+        ))),
+    }
+}
+
+/// The disk that is copied.
+struct Source {
+    disk: SharedDevice,
+    format: Format,
+}
+
+impl Source {
+    fn open(args: &Convert, location: &ImageLocation) -> Outcome<Self> {
+        let options = FileOptions::read_only().guarded(true);
+        let file: SharedDevice = Arc::new(options.open(&args.source).map_err(Failure::new)?);
+        let seen = match args.source_format {
+            Some(_) => None,
+            None => recognise(&*file).map_err(Failure::new)?,
+        };
+        let format = seen.unwrap_or(Format::Raw);
+        let how = OpenHow::read_only()
+            .beside(&args.source)
+            .outside(args.outside)
+            .tell(|notice| say(notice));
+        if format == Format::Simg {
+            simg::verify(Arc::clone(&file)).map_err(Failure::new)?;
+        }
+        let mut disk = open(file, format, &how).map_err(Failure::new)?;
+        // What was compressed may be an image of a format itself.
+        if matches!(format, Format::Gzip | Format::Zstd | Format::Xz)
+            && let Some(inner) = recognise(&*disk).map_err(Failure::new)?
+        {
+            if matches!(inner, Format::Gzip | Format::Zstd | Format::Xz) {
+                return Err(Failure::new(format!(
+                    "{} is compressed twice: decompress it first",
+                    Escaped::path(&args.source)
+                )));
+            }
+            disk = open(disk, inner, &how).map_err(Failure::new)?;
+        }
+        let part = OpenSpec::read_only(&args.source)
+            .offset(location.offset)
+            .partition(location.partition)
+            .part_of(disk)
+            .map_err(Failure::new)?;
+        Ok(Self { disk: part, format })
+    }
+}
+
+/// Copies the disk. Returns how many bytes of it were read, where that is known.
+fn write(
+    args: &Convert,
+    format: Format,
+    source: &Source,
+    progress: &Shown,
+) -> Result<Option<u64>, Box<dyn std::error::Error>> {
+    let disk = &*source.disk;
+    let threads = args.threads.and_then(NonZero::new);
+    if format == Format::Simg {
+        let mut how = WriteHow::default();
+        how.crc = args.crc;
+        how.holes_dont_care = args.holes_dont_care;
+        how.threads = threads;
+        write_simg(&args.target, disk, &how, progress)?;
+        return Ok(None);
+    }
+    let uuid = crate::time::is_reproducible().then(|| {
+        // The same disk gives the same image.
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&disk.size().to_le_bytes());
+        uuid
+    });
+    let size = disk.size();
+    let to = output(&args.target, format, size, uuid)?;
+    if !to.is_zeroed() {
+        to.device().zero(0, size)?;
+    }
+    let copied = copy(disk, to.device(), threads, progress)?;
+    to.commit()?;
+    if format == Format::Vmdk {
+        describe(&args.target, size)?;
+    }
+    Ok(Some(copied.read))
+}
+
+/// What was made, for programs.
+#[derive(Debug, Serialize)]
+struct Made {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_hex: Option<String>,
+    format: &'static str,
+    source_format: &'static str,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<u64>,
+    file_size: u64,
+    allocated: u64,
+}
+
+fn tell(args: &Convert, format: Format, source: &Source, read: Option<u64>) -> Outcome {
+    if args.quiet {
+        return Ok(());
+    }
+    let (mut file_size, mut allocated) = (0, 0);
+    for path in [Some(args.target.clone()), second_file(&args.target, format)] {
+        if let Some(found) = path.and_then(|path| fs::metadata(path).ok()) {
+            file_size += found.len();
+            allocated += found.blocks() * 512;
+        }
+    }
+    let size = source.disk.size();
+    let mut output = Output::new();
+    if args.json {
+        let (image, image_hex) = lossless(args.target.as_os_str().as_bytes());
+        output.json_line(&Made {
+            image,
+            image_hex,
+            format: format.word(),
+            source_format: source.format.word(),
+            size,
+            read,
+            file_size,
+            allocated,
+        })?;
+    } else {
+        output.name(args.target.as_os_str().as_bytes())?;
+        writeln!(
+            output,
+            ": {} of {}, from {}; {} on the disk",
+            format.name(),
+            human(size),
+            source.format.name(),
+            human(allocated)
+        )?;
+    }
+    output.finish()
+}
+
+/// Progress of the copy on the bar.
+struct Shown(Bar);
+
+impl CopyProgress for Shown {
+    fn advance(&self, bytes: u64) {
+        self.0.advance(bytes);
+    }
+}

@@ -1,0 +1,113 @@
+//! Images made in a format: which one is asked for, and the files that it takes.
+
+use crate::failure::{Failure, Outcome};
+use crate::time::seconds_now;
+use extant::Escaped;
+use extant_blockdev::{BlockDevice, FileOptions, SharedDevice};
+use extant_formats::{CreateHow, Format, FormatError, create, describe_flat, flat_extent_of};
+use extant_mkfs::output::{Output, OutputError};
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Sizes of disks are multiples of this, which every format has.
+const SECTOR: u64 = 512;
+
+/// The format that an image is made in: what `--format` says, or else the extension of its name.
+pub(crate) fn format_of(image: &Path, asked: Option<&str>) -> Outcome<Format> {
+    let words = || Format::MADE.map(Format::word).join(", ");
+    let format = match asked {
+        Some(word) => Format::from_word(word)
+            .ok_or_else(|| Failure::usage(format!("--format {word}: use one of {}", words())))?,
+        None => Format::from_extension(image).unwrap_or(Format::Raw),
+    };
+    let place = Escaped::path(image);
+    if !Format::MADE.contains(&format) {
+        return Err(Failure::usage(format!(
+            "{place}: compressed images are not made here; write {} and compress it, or say \
+             --format raw",
+            Escaped::path(&image.with_extension(""))
+        )));
+    }
+    let is_device = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
+    if is_device && format != Format::Raw {
+        return Err(Failure::usage(format!(
+            "{place} is a block device, and {} goes into a file",
+            format.name()
+        )));
+    }
+    Ok(format)
+}
+
+/// The file with the bytes of the disk, where the format has two files.
+pub(crate) fn second_file(image: &Path, format: Format) -> Option<PathBuf> {
+    (format == Format::Vmdk).then(|| flat_extent_of(image))
+}
+
+/// Makes the place for a disk of `size` bytes. An Android sparse image has none: it is written when
+/// all of the disk is there, by [`write_simg`].
+pub(crate) fn output(
+    image: &Path,
+    format: Format,
+    size: u64,
+    uuid: Option<[u8; 16]>,
+) -> Result<Output, OutputError> {
+    match format {
+        Format::Raw => Output::create(image, size),
+        Format::Vmdk => Output::create(&flat_extent_of(image), size),
+        _ => Output::create_in_format(image, |file| {
+            let mut how = CreateHow::default();
+            how.uuid = uuid;
+            how.time = seconds_now();
+            let size = size.next_multiple_of(SECTOR);
+            create(file, format, size, &how).map_err(wrapped)
+        }),
+    }
+}
+
+/// An error of a format as one of outputs.
+pub(crate) fn wrapped(error: FormatError) -> OutputError {
+    match error {
+        FormatError::Device(error) => OutputError::Device(error),
+        other => OutputError::Format(Box::new(other)),
+    }
+}
+
+/// A file of `size` bytes without a name, beside the image.
+pub(crate) fn spool(image: &Path, size: u64) -> Result<SharedDevice, OutputError> {
+    let folder = match image.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = tempfile::tempfile_in(folder).map_err(|source| {
+        OutputError::Device(extant_blockdev::DeviceError::Open {
+            op: "make a file in",
+            path: folder.to_owned(),
+            source,
+        })
+    })?;
+    let device = FileOptions::create(size).adopt(file, image)?;
+    Ok(Arc::new(device))
+}
+
+/// Writes the description of a disk whose bytes are in a file beside it.
+pub(crate) fn describe(image: &Path, size: u64) -> Result<(), OutputError> {
+    let id = seconds_now() as u32;
+    let text = describe_flat(size, &flat_extent_of(image), id).map_err(wrapped)?;
+    let output = Output::create(image, text.len() as u64)?;
+    output.device().write_at(0, text.as_bytes())?;
+    output.commit()
+}
+
+/// Writes an Android sparse image of a disk.
+pub(crate) fn write_simg(
+    image: &Path,
+    disk: &dyn BlockDevice,
+    how: &extant_formats::simg::WriteHow,
+    progress: &dyn extant_formats::CopyProgress,
+) -> Result<(), OutputError> {
+    let output = Output::create_in_format(image, Ok)?;
+    extant_formats::simg::write(disk, output.device(), how, progress).map_err(wrapped)?;
+    output.commit()
+}
