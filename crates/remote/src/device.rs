@@ -73,7 +73,7 @@ fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError>
 }
 
 /// Failures are repeated here, not by `object_store`.
-fn no_retries() -> RetryConfig {
+pub(crate) fn no_retries() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
         retry_timeout: Duration::ZERO,

@@ -84,6 +84,18 @@ pub enum RemoteError {
         /// What the system or the other side said.
         reason: String,
     },
+    /// The index of an image in chunks cannot be used.
+    #[error("the index cannot be used: {reason}")]
+    BadIndex {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A chunk cannot be used.
+    #[error("{reason}")]
+    BadChunk {
+        /// Which one, and what is wrong with it.
+        reason: String,
+    },
     /// Attempts were made until the limit, and all failed.
     #[error("{last} (gave up after {attempts} attempts)")]
     GaveUp {

@@ -17,6 +17,7 @@
 //! | `streams` | what is read in sequence, and how far ahead of it to read |
 //! | `disk` | pieces that stay on a local disk, for several processes |
 //! | `upload` | writing an object in parts |
+//! | `chunks` | images in the chunk stores of casync and desync |
 //! | `device` | the block device |
 //! | `error` | what can go wrong, as sentences |
 //!
@@ -33,6 +34,7 @@
 
 mod address;
 mod attempts;
+mod chunks;
 mod device;
 mod disk;
 mod error;
@@ -44,6 +46,7 @@ mod source;
 mod streams;
 mod upload;
 
+pub use chunks::{ChunkReport, make as make_chunks};
 pub use error::RemoteError;
 pub use options::{RemoteOptions, StoreSettings, Timeouts};
 pub use upload::{ObjectWriter, UploadOptions, create};
@@ -62,4 +65,19 @@ use extant_blockdev::{DeviceResult, SharedDevice};
 /// not be read, or the server cannot give parts of it.
 pub fn open(url: &str, options: RemoteOptions) -> DeviceResult<SharedDevice> {
     device::open(url, options)
+}
+
+/// Opens an image that is kept in chunks, for reading: `index` is the file or URL of its index
+/// (`.caibx`, of casync or desync), `store` the directory or URL of the store with the chunks
+/// (`default.castr` beside the index if it is not given). Chunks are fetched when they are read,
+/// and each is compared with its digest.
+///
+/// # Errors
+/// `Open` with a [`RemoteError`] inside: the index cannot be read, or is none.
+pub fn open_chunks(
+    index: &str,
+    store: Option<&str>,
+    options: RemoteOptions,
+) -> DeviceResult<SharedDevice> {
+    chunks::open(index, store, options)
 }

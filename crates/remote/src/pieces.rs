@@ -144,7 +144,8 @@ impl Pieces {
         (wanted, claimed)
     }
 
-    /// Notes that a piece was missed, and returns the pieces around it that are probably wanted too.
+    /// Notes that a piece was missed, and returns the pieces around it that are probably wanted
+    /// too.
     pub(crate) fn note_miss(&self, piece: u64) -> Range<u64> {
         let mut inside = self.inside.lock();
         if inside.misses.len() >= MOST_REGIONS {

@@ -1,6 +1,7 @@
 //! Objects seen from outside.
 
 mod bad_servers;
+mod chunk_stores;
 mod disk_cache;
 mod ext4;
 mod reading;

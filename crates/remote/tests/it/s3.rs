@@ -94,7 +94,7 @@ impl S3 {
     }
 
     /// Writes an object in steps of this many bytes.
-    fn put(&self, key: &str, bytes: &[u8], step: usize) {
+    pub(crate) fn put(&self, key: &str, bytes: &[u8], step: usize) {
         let url = format!("s3://images/{key}");
         let writer = create(&url, bytes.len() as u64, self.upload()).unwrap();
         let device = writer.device();

@@ -1,0 +1,202 @@
+//! The index of an image in chunks: a head, a table of ends and digests, and a tail. All numbers
+//! are little-endian (the format is that of casync, `.caibx`).
+
+use super::LARGEST;
+use sha2::{Digest, Sha256, Sha512_256};
+
+const HEAD: u64 = 0x9682_4d9c_7b12_9ff9;
+const TABLE: u64 = 0xe75b_9e11_2f17_417d;
+const TAIL: u64 = 0x4b4f_050e_5549_ecd1;
+/// Feature: digests are SHA-512/256, and SHA-256 without it.
+const SHA512_256: u64 = 1 << 61;
+/// Features that say how archives of directories are made, and nothing about an image.
+const HEAD_BYTES: usize = 48;
+const ITEM: usize = 40;
+
+/// A digest of a chunk.
+pub(super) type Id = [u8; 32];
+
+/// How chunks are digested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Sha256,
+    Sha512_256,
+}
+
+impl Algorithm {
+    pub(super) fn digest(self, bytes: &[u8]) -> Id {
+        match self {
+            Self::Sha256 => Sha256::digest(bytes).into(),
+            Self::Sha512_256 => Sha512_256::digest(bytes).into(),
+        }
+    }
+}
+
+/// The chunks of an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    pub(super) algorithm: Algorithm,
+    /// Smallest, average and largest size of chunks, as the maker chose them, in bytes.
+    pub(super) sizes: [u64; 3],
+    /// Where each chunk ends, in bytes, and its digest.
+    pub(super) chunks: Vec<(u64, Id)>,
+}
+
+impl Index {
+    /// Reads an index. The error is a clause.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let number = |at: usize| {
+            let bytes = bytes.get(at..at + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let short = || "it is cut short".to_owned();
+        if number(8).ok_or_else(short)? != HEAD {
+            return Err("it is no index of casync (.caibx)".to_owned());
+        }
+        if number(0) != Some(HEAD_BYTES as u64) {
+            return Err("its head has another size".to_owned());
+        }
+        let flags = number(16).ok_or_else(short)?;
+        let mut sizes = [0; 3];
+        for (n, size) in sizes.iter_mut().enumerate() {
+            *size = number(24 + n * 8).ok_or_else(short)?;
+        }
+        let largest = sizes[2];
+        if largest == 0 || largest > LARGEST {
+            return Err(format!(
+                "its chunks may have {largest} bytes; up to {LARGEST} are read"
+            ));
+        }
+        if number(HEAD_BYTES) != Some(u64::MAX) || number(HEAD_BYTES + 8) != Some(TABLE) {
+            return Err("it has no table of chunks".to_owned());
+        }
+        let table = HEAD_BYTES + 16;
+        let rest = bytes.len().checked_sub(table + ITEM).ok_or_else(short)?;
+        if !rest.is_multiple_of(ITEM) {
+            return Err(short());
+        }
+        let tail = table + rest;
+        let table_bytes = (bytes.len() - HEAD_BYTES) as u64;
+        let expected = [0, 0, HEAD_BYTES as u64, table_bytes, TAIL];
+        if (0..5).any(|n| number(tail + n * 8) != Some(expected[n])) {
+            return Err("its tail is damaged".to_owned());
+        }
+        let mut chunks = Vec::with_capacity(rest / ITEM);
+        let mut start = 0;
+        for item in bytes[table..tail].chunks_exact(ITEM) {
+            let (end, id) = item.split_at(8);
+            let end = u64::from_le_bytes(end.try_into().map_err(|_| short())?);
+            if end <= start || end - start > largest {
+                return Err(format!(
+                    "chunk {} ends at byte {end}, after one that ends at byte {start}",
+                    chunks.len()
+                ));
+            }
+            chunks.push((end, id.try_into().map_err(|_| short())?));
+            start = end;
+        }
+        let algorithm = if flags & SHA512_256 != 0 {
+            Algorithm::Sha512_256
+        } else {
+            Algorithm::Sha256
+        };
+        Ok(Self {
+            algorithm,
+            sizes,
+            chunks,
+        })
+    }
+
+    /// Makes the bytes of the index.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let table_bytes = 16 + (self.chunks.len() + 1) * ITEM;
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + table_bytes);
+        let flags = match self.algorithm {
+            Algorithm::Sha256 => 0,
+            Algorithm::Sha512_256 => SHA512_256,
+        };
+        let [min, average, max] = self.sizes;
+        let head = [
+            HEAD_BYTES as u64,
+            HEAD,
+            flags,
+            min,
+            average,
+            max,
+            u64::MAX,
+            TABLE,
+        ];
+        let tail = [0, 0, HEAD_BYTES as u64, table_bytes as u64, TAIL];
+        bytes.extend(head.iter().flat_map(|number| number.to_le_bytes()));
+        for (end, id) in &self.chunks {
+            bytes.extend_from_slice(&end.to_le_bytes());
+            bytes.extend_from_slice(id);
+        }
+        bytes.extend(tail.iter().flat_map(|number| number.to_le_bytes()));
+        bytes
+    }
+
+    /// Size of the image in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.chunks.last().map_or(0, |(end, _)| *end)
+    }
+
+    /// The bytes of a chunk.
+    pub(super) fn range(&self, number: usize) -> std::ops::Range<u64> {
+        let start = number
+            .checked_sub(1)
+            .map_or(0, |before| self.chunks[before].0);
+        start..self.chunks[number].0
+    }
+
+    /// The chunk that has a byte of the image.
+    pub(super) fn chunk_at(&self, at: u64) -> usize {
+        self.chunks.partition_point(|(end, _)| *end <= at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, Index};
+
+    fn index() -> Index {
+        Index {
+            algorithm: Algorithm::Sha512_256,
+            sizes: [1, 2, 100],
+            chunks: vec![(5, [1; 32]), (60, [2; 32]), (61, [3; 32])],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_places_are_found() {
+        let index = index();
+        assert_eq!(Index::read(&index.write()).unwrap(), index);
+        assert_eq!(index.size(), 61);
+        assert_eq!(index.range(1), 5..60);
+        for (at, chunk) in [(0, 0), (4, 0), (5, 1), (59, 1), (60, 2)] {
+            assert_eq!(index.chunk_at(at), chunk);
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_and_never_a_panic() {
+        let good = index().write();
+        for len in 0..good.len() {
+            assert!(Index::read(&good[..len]).is_err(), "{len} bytes");
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                if let Ok(read) = Index::read(&bad) {
+                    assert!(read.size() <= 161 + 100);
+                }
+            }
+        }
+        let mut bad = index();
+        bad.chunks[1].0 = 5;
+        assert!(Index::read(&bad.write()).is_err(), "an empty chunk");
+        bad.chunks[1].0 = 106;
+        assert!(Index::read(&bad.write()).is_err(), "a chunk too large");
+    }
+}
