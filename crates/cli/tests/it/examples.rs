@@ -212,7 +212,7 @@ impl Desk {
                     let _ = fs::remove_file(self.at(name));
                 }
             }
-            "mkfs" => {
+            "mkfs" | "build" => {
                 for name in ["rootfs.img", "empty.img", "disk.qcow2"] {
                     let _ = fs::remove_file(self.at(name));
                 }
