@@ -22,6 +22,9 @@ use std::time::Duration;
 /// Bytes of a read that are asked for before the first of them is waited for.
 const STEP: u64 = 8 << 20;
 
+/// The largest object, in bytes: places in it, rounded up, are numbers still.
+const LARGEST: u64 = 1 << 62;
+
 /// Opens an object for reading.
 pub(crate) fn open(url: &str, options: RemoteOptions) -> DeviceResult<SharedDevice> {
     let opened = begin(url, options).map_err(|e| DeviceError::Open {
@@ -61,6 +64,11 @@ fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError>
     let Beginning { pin, bytes } = beginning;
     let name = address.shown();
     let size = pin.size;
+    if size > LARGEST {
+        return Err(RemoteError::BadAnswer {
+            reason: format!("the object is said to have {size} bytes"),
+        });
+    }
     let fetcher = Fetcher::new(source, pin, &address, options)?;
     if size > 0 {
         fetcher.put_first(bytes);

@@ -230,6 +230,32 @@ fn another_range_than_the_one_asked_for_is_refused() {
 }
 
 #[test]
+fn sizes_beyond_all_reason_are_no_panic() {
+    let claim = |size: u64| {
+        move |asked: &Asked| {
+            let range = asked.range(size).unwrap();
+            let headers = [
+                (
+                    "Content-Range",
+                    format!("bytes {}-{}/{size}", range.start, range.end - 1),
+                ),
+                ("Content-Length", (range.end - range.start).to_string()),
+            ];
+            let body = vec![0; (range.end - range.start) as usize];
+            Answer::Bytes(answer("206 Partial Content", &headers, &body))
+        }
+    };
+    refused(claim(u64::MAX));
+    refused(claim((1 << 62) + 1));
+    let size = 1 << 62;
+    let server = Server::start(claim(size));
+    let device = open(&server.url("a.img"), hasty()).unwrap();
+    device.read_at(size - 1, &mut [0]).unwrap();
+    device.prefetch(&[size - 10..u64::MAX, u64::MAX - 1..u64::MAX]);
+    assert!(device.read_at(size - 1, &mut [0; 2]).is_err());
+}
+
+#[test]
 fn compressed_answers_are_refused() {
     let (error, _) = refused(|_| {
         let headers = [
