@@ -35,6 +35,7 @@ needed=(
     nbdkit:nbdkit
     nginx:nginx-light
     openssl:openssl
+    openssl:openssl
     python3:python3
     qemu-img:qemu-utils
     qemu-io:qemu-utils

@@ -57,6 +57,8 @@ fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError>
         loop {
             match limited(&timeouts, PIECE, source.begin(PIECE)).await {
                 Ok(beginning) => return Ok((source, beginning)),
+                // A wrong name is more probable than a server that comes back.
+                Err(e @ RemoteError::Unreachable { .. }) => return Err(e),
                 Err(e) => attempts.pause_after(e).await?,
             }
         }

@@ -78,7 +78,13 @@ pub enum RemoteError {
         /// The time allowed.
         limit: Duration,
     },
-    /// The connection could not be made, or broke.
+    /// No connection could be made.
+    #[error("no connection to the server: {reason}")]
+    Unreachable {
+        /// What the system or the other side said.
+        reason: String,
+    },
+    /// The connection broke.
     #[error("the connection failed: {reason}")]
     Connection {
         /// What the system or the other side said.
@@ -114,7 +120,10 @@ impl RemoteError {
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
-            Self::Truncated { .. } | Self::TimedOut { .. } | Self::Connection { .. } => true,
+            Self::Truncated { .. }
+            | Self::TimedOut { .. }
+            | Self::Unreachable { .. }
+            | Self::Connection { .. } => true,
             _ => false,
         }
     }
@@ -142,8 +151,11 @@ impl RemoteError {
 /// The innermost reason of an error of the client, without the URL.
 pub(crate) fn of_client(error: reqwest::Error) -> RemoteError {
     if error.is_timeout() {
-        return RemoteError::Connection {
-            reason: "it took too long".to_owned(),
+        let reason = "it took too long".to_owned();
+        return if error.is_connect() {
+            RemoteError::Unreachable { reason }
+        } else {
+            RemoteError::Connection { reason }
         };
     }
     if error.is_redirect() || error.is_builder() {
@@ -151,8 +163,12 @@ pub(crate) fn of_client(error: reqwest::Error) -> RemoteError {
             reason: innermost(&error.without_url()),
         };
     }
+    let is_connect = error.is_connect();
     let error = error.without_url();
     let text = innermost(&error);
+    if is_connect {
+        return RemoteError::Unreachable { reason: text };
+    }
     // Headers without end, or such that are none: asking again gives the same.
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(e) = cause {

@@ -36,6 +36,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
     ("openssl", "openssl"),
+    ("openssl", "openssl"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),

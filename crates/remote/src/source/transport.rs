@@ -164,6 +164,7 @@ async fn collect(mut body: reqwest::Body) -> Result<Bytes, HttpError> {
 /// Notes a failure, and says it to `object_store`, which decides by its kind whether to try again.
 fn failed(error: RemoteError) -> HttpError {
     let kind = match &error {
+        RemoteError::Unreachable { .. } => HttpErrorKind::Connect,
         RemoteError::Connection { .. } => HttpErrorKind::Interrupted,
         RemoteError::TimedOut { .. } => HttpErrorKind::Timeout,
         _ => HttpErrorKind::Unknown,

@@ -109,7 +109,8 @@ fn nobody_there_is_told_soon() {
         .local_addr()
         .unwrap();
     let url = format!("http://{port}/a.img");
-    let error = soon("opening", || open(&url, hasty())).unwrap_err();
+    let options = extant_remote::RemoteOptions::default();
+    let error = soon("opening", || open(&url, options)).unwrap_err();
     assert!(text(&error).contains("refused"), "{error}");
 }
 

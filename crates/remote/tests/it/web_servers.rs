@@ -5,6 +5,7 @@ use extant_remote::open;
 use extant_testkit::tool::{Background, free_port, tool};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
 const PIECE: usize = 64 << 10;
@@ -18,8 +19,44 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     pub(crate) fn start() -> Self {
+        Self::start_with(tempfile::tempdir().unwrap(), free_port(), "")
+    }
+
+    /// With TLS as well, by a certificate of its own, on the port returned.
+    fn start_secure() -> (Self, u16) {
         let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
+        let at = dir.path().display();
+        tool("openssl")
+            .args([
+                "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            ])
+            .args([
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost",
+            ])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args([
+                "-keyout",
+                &format!("{at}/key.pem"),
+                "-out",
+                &format!("{at}/cert.pem"),
+            ])
+            .ok();
+        let (port, secure_port) = (free_port(), free_port());
+        let secure = format!(
+            "server {{
+                 listen 127.0.0.1:{secure_port} ssl http2;
+                 ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem;
+                 root {at}/root;
+                 location /plain/ {{ return 302 http://127.0.0.1:{port}/a.img; }}
+             }}"
+        );
+        (Self::start_with(dir, port, &secure), secure_port)
+    }
+
+    fn start_with(dir: TempDir, port: u16, secure: &str) -> Self {
         let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();
         let at = dir.path().display();
@@ -42,6 +79,7 @@ impl Nginx {
                      location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
                      location /whole/ {{ alias {at}/root/; max_ranges 0; }}
                  }}
+                 {secure}
              }}"
         );
         fs::write(dir.path().join("nginx.conf"), config).unwrap();
@@ -130,4 +168,35 @@ fn the_server_of_python_is_refused_with_advice() {
     server.wait_for_port(port);
     let error = open(&format!("http://127.0.0.1:{port}/a.img"), hasty()).unwrap_err();
     assert!(text(&error).contains("download"), "{error}");
+}
+
+/// Not a test of its own: what a process does that trusts the certificate of the next test.
+#[test]
+fn one_that_trusts() {
+    let Some(url) = std::env::var_os("EXTANT_TEST_SECURE_URL") else {
+        return;
+    };
+    let url = url.to_str().unwrap();
+    let device = open(&format!("{url}/a.img"), hasty()).unwrap();
+    assert!(read_all(&device).unwrap() == object(40 * PIECE));
+    let error = open(&format!("{url}/plain/"), hasty()).unwrap_err();
+    assert!(text(&error).contains("plain HTTP"), "{error}");
+    // The certificate is for another name.
+    let other = url.replace("localhost", "127.0.0.1");
+    assert!(open(&format!("{other}/a.img"), hasty()).is_err());
+}
+
+#[test]
+fn tls_is_checked_against_the_certificates_of_the_system() {
+    let (nginx, port) = Nginx::start_secure();
+    nginx.put("a.img", &object(40 * PIECE));
+    let url = format!("https://localhost:{port}");
+    let error = open(&format!("{url}/a.img"), hasty()).unwrap_err();
+    assert!(text(&error).contains("certificate"), "{error}");
+    let trusting = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "web_servers::one_that_trusts"])
+        .env("EXTANT_TEST_SECURE_URL", &url)
+        .env("SSL_CERT_FILE", nginx.dir.path().join("cert.pem"))
+        .status();
+    assert!(trusting.unwrap().success());
 }
