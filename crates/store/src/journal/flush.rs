@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 static FLUSHES: LockClass = LockClass::new("journal flushes", Rank::Leaf);
 
-/// A moment before which writes were complete: [`Fs::flush_data`](crate::fs::Fs::flush_data) makes
-/// them durable. Moments are ordered.
+/// A moment before which writes were complete: `Fs::flush_data` of
+/// `extant-core` makes them durable. Moments are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushTicket(u64);
 

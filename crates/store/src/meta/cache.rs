@@ -420,7 +420,7 @@ impl Cache {
     }
 
     /// Makes `data` the content of `block`, in place of the image `old` if the block had one. The
-    /// new image stays in the cache until [`Cache::set_clean`] says that transaction `seq` needs it
+    /// new image stays in the cache until `Cache::set_clean` says that transaction `seq` needs it
     /// no more. A holder of the old image keeps it.
     ///
     /// The caller holds the lock that orders changes of this block.

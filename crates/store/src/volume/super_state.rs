@@ -153,7 +153,7 @@ impl SuperState {
     }
 
     /// Captures the superblock of this moment, which must be one without handles. It counts as
-    /// committed from [`SuperState::set_committed`] on.
+    /// committed from `SuperState::set_committed` on.
     pub fn capture(&self, now_is: &SuperCounts) -> Superblock {
         self.touched.store(false, Ordering::Relaxed);
         let mut fields = self.fields.lock();
