@@ -1,6 +1,7 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
-//! `mutants`, `instructions`, `conformance`, `soak`, `chains`.
+//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`.
 
+mod cluster;
 mod concurrency;
 mod conformance;
 mod crash;
@@ -26,6 +27,7 @@ Chores:
             Count the instructions of single operations and compare with the recorded counts
   conformance
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
+  cluster   File systems on a Ceph cluster of one node
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   soak      Direct and buffered users of one file on a mount, for as long as asked
 
@@ -107,6 +109,8 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::instructions(&root(), &args[1..]),
         Some("conformance") if help => say(conformance::HELP),
         Some("conformance") => conformance::conformance(&root(), &args[1..]),
+        Some("cluster") if help => say(cluster::HELP),
+        Some("cluster") => cluster::cluster(&root(), &args[1..]),
         Some("chains") if help => say(CHAINS_HELP),
         Some("chains") => chains(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),
