@@ -35,15 +35,16 @@ Chores:
 
 const TIDY_HELP: &str = "\
 Check the house rules the compiler does not know: file length, locks outside extant-sync, unsafe
-outside the listed files, dependency direction, leftovers, module headers, licences.
+outside the listed files, dependency direction, the order of rooms in the engine, its one door,
+tables of files and of locks, links and paths of documents, language, leftovers, licences.
 
 Usage: cargo xtask tidy
 
 Prints one line per finding and exits with 1 when there is any. Also runs as a test.";
 
 const TEST_HELP: &str = "\
-The whole test run: set-up, formatting, clippy, every test, the
-models, tidy. The same as scripts/test.sh.
+The whole test run: set-up, formatting, clippy, every test, replaced forms, what workers share,
+deliberate mistakes, models, instructions, tidy. The same as scripts/test.sh.
 
 Usage: cargo xtask test";
 

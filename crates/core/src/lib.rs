@@ -18,7 +18,7 @@
 //! | `map` | mapping logical to physical blocks: extent trees and indirect maps |
 //! | `quota` | what users, groups and projects use and may use |
 //! | `xattr` | extended attributes and access control lists |
-//! | `dir` | directories: lookup and listing |
+//! | `dir` | directories: lookup, insertion, removal, listing, the hash index |
 //! | `names` | the name cache, and the locks of names |
 //! | `data` | file data |
 //! | `lifecycle` | the life of inodes: creation, deletion, orphans after a crash |

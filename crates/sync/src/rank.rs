@@ -16,7 +16,7 @@ pub enum Rank {
     RenameTopology = 20,
     /// Writing back all files.
     Flush = 25,
-    /// An inode's operations. Ancestors first, then ascending inode number.
+    /// Operations of an inode. Several are locked by a set, which waits for one and tries the rest.
     InodeOp = 30,
     /// One name of a directory.
     Name = 32,

@@ -3,6 +3,17 @@
 //! Rules about code look at [`source::Source`], where comments and string contents are blanked, so
 //! that a sentence about a mutex is no mutex. They are lexical: what they cannot decide is listed
 //! in [`allowed`] with its reason.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `rules` | rules about one source file: length, locks, `unsafe`, programs, the engine's door |
+//! | `crates` | which crate may depend on which |
+//! | `rooms` | the order of rooms inside the engine |
+//! | `locks` | the table of locks in the documents |
+//! | `docs` | links, headings, paths and width of documents |
+//! | `language` | summaries, width of comments, tables of files |
+//! | `source` | code without comments and strings |
+//! | `allowed` | exceptions, each with its reason, and the lists that rules go by |
 
 mod allowed;
 mod crates;

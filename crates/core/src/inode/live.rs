@@ -22,10 +22,10 @@ use extant_sync::{
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
-static PAGES: LockClass = LockClass::ascending("inode pages", Rank::PageInval);
+static OP: LockClass = LockClass::new("inode op", Rank::InodeOp);
+static PAGES: LockClass = LockClass::new("inode pages", Rank::PageInval);
 static MAP: LockClass = LockClass::new("inode map", Rank::InodeMap);
-static META: LockClass = LockClass::ascending("inode meta", Rank::InodeMeta);
+static META: LockClass = LockClass::new("inode meta", Rank::InodeMeta);
 static COUNTED: LockClass = LockClass::new("counted inode", Rank::Leaf);
 static DATA: RmwClass = RmwClass::new("inode data ticket");
 static HOLDS: RmwClass = RmwClass::new("inode holds");
@@ -175,7 +175,7 @@ impl LiveInode {
     }
 
     /// The newest image, borrowed. Of a directory, the time of the last change of its names may be
-    /// missing: see [`settle`](Self::settle).
+    /// missing: see [`settle`](Self::flush_dir_time).
     #[inline]
     #[must_use]
     pub fn image<'g>(&'g self, guard: &'g EpochGuard) -> &'g Inode {
