@@ -1,9 +1,10 @@
 //! The export as a block device.
 
-use super::address::{NbdAddress, NbdOptions};
+use super::address::{NbdAddress, NbdOptions, NbdTransport};
 use super::extents::{Answer, Extents, Found};
 use super::job::{Data, Fault, Job, cut_mut, cut_shared};
 use super::pool::Pool;
+use super::stream::Stream;
 use super::wire::{Command, FUA, export};
 use crate::device::{total_len, write_zeroes};
 use crate::{AlignedBuf, BlockDevice, Completion, DeviceError, DeviceResult, Done, Request};
@@ -13,6 +14,8 @@ use extant_sync::{
 use rustix::io::Errno;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static TURN: LockClass = LockClass::new("nbd part of a block", Rank::Leaf);
@@ -56,6 +59,41 @@ impl NbdDevice {
         };
         let pool = Pool::open(address, &options)
             .map_err(|refusal| refuse(refusal.reason, refusal.errno))?;
+        Self::of(pool, &options, address.to_string())
+    }
+
+    /// Opens the export that a process at the other end of a connected socket serves. There is
+    /// never another connection: where this one breaks, requests fail with `ESTALE`. Errors call
+    /// the device `name`.
+    ///
+    /// # Errors
+    /// `Export`: no NBD server is at the other end, or, for writing, the export is read-only or
+    /// nothing on it can be made durable.
+    pub fn connected(socket: OwnedFd, name: &str, options: NbdOptions) -> DeviceResult<Self> {
+        let refuse = |reason: String, errno| DeviceError::Export {
+            device: name.to_owned(),
+            reason,
+            errno,
+        };
+        // What is at the other end has no address; the negotiation asks for its default export.
+        let address = NbdAddress {
+            transport: NbdTransport::Unix(PathBuf::new()),
+            export: String::new(),
+            tls: false,
+        };
+        let stream = Stream::given(socket)
+            .map_err(|e| refuse(e.to_string(), e.raw_os_error().unwrap_or_default()))?;
+        let pool = Pool::on(stream, &address, &options)
+            .map_err(|refusal| refuse(refusal.reason, refusal.errno))?;
+        Self::of(pool, &options, name.to_owned())
+    }
+
+    fn of(pool: Pool, options: &NbdOptions, name: String) -> DeviceResult<Self> {
+        let refuse = |reason: String, errno| DeviceError::Export {
+            device: name.clone(),
+            reason,
+            errno,
+        };
         let found = pool.export();
         if options.writable && found.can(export::READ_ONLY) {
             return Err(refuse(
@@ -75,7 +113,7 @@ impl NbdDevice {
             extents: Extents::new(),
             pool,
             is_writable: options.writable,
-            name: address.to_string(),
+            name,
             begun: CountedAtomicU64::new(&CHANGES, 0),
             ended: CountedAtomicU64::new(&CHANGES, 0),
             has_flushed: AtomicBool::new(false),
@@ -84,8 +122,8 @@ impl NbdDevice {
         })
     }
 
-    /// Returns where the export is.
-    pub fn address(&self) -> &NbdAddress {
+    /// Returns where the export is; `None` where only a connection to it was given.
+    pub fn address(&self) -> Option<&NbdAddress> {
         self.pool.address()
     }
 

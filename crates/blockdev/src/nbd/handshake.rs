@@ -100,6 +100,19 @@ pub(super) fn open(
     }
     let deadline = Instant::now() + options.connect_timeout;
     let stream = Stream::connect(address, deadline)?;
+    open_on(stream, address, options, deadline)
+}
+
+/// Negotiates over a connection that is there.
+///
+/// # Errors
+/// Why there is no export at the other end.
+pub(super) fn open_on(
+    stream: Stream,
+    address: &NbdAddress,
+    options: &NbdOptions,
+    deadline: Instant,
+) -> Result<(Stream, Export), Refusal> {
     let flags = greet(&Timed {
         stream: &stream,
         deadline,

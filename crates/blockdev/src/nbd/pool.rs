@@ -5,6 +5,7 @@ use super::address::{NbdAddress, NbdOptions};
 use super::connection::{Connection, Fate};
 use super::handshake::{self, Export, Refusal};
 use super::job::{Fault, Job};
+use super::stream::Stream;
 use super::wire::{Command, export};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ struct Known {
 pub(super) struct Pool {
     address: NbdAddress,
     options: NbdOptions,
+    /// Whether there is no other way to the server than the first connection.
+    is_only: bool,
     export: Export,
     fate: Arc<Fate>,
     known: Mutex<Known>,
@@ -51,6 +54,30 @@ impl Pool {
     /// Why there is none.
     pub(super) fn open(address: &NbdAddress, options: &NbdOptions) -> Result<Self, Refusal> {
         let (stream, export) = handshake::open(address, options)?;
+        Ok(Self::with(stream, export, address, options, false))
+    }
+
+    /// Takes a connection that is there, and makes no other.
+    ///
+    /// # Errors
+    /// Why there is no export at its other end.
+    pub(super) fn on(
+        stream: Stream,
+        address: &NbdAddress,
+        options: &NbdOptions,
+    ) -> Result<Self, Refusal> {
+        let deadline = Instant::now() + options.connect_timeout;
+        let (stream, export) = handshake::open_on(stream, address, options, deadline)?;
+        Ok(Self::with(stream, export, address, options, true))
+    }
+
+    fn with(
+        stream: Stream,
+        export: Export,
+        address: &NbdAddress,
+        options: &NbdOptions,
+        is_only: bool,
+    ) -> Self {
         let fate = Arc::new(Fate::default());
         let limit = options.answer_timeout;
         let first = Connection::new(stream, export, Arc::clone(&fate), limit);
@@ -58,22 +85,24 @@ impl Pool {
             live: vec![Arc::new(first)],
             ..Known::default()
         };
-        Ok(Self {
+        Self {
             address: address.clone(),
             options: options.clone(),
+            is_only,
             export,
             fate,
             known: Mutex::new(&CONNECTIONS, known),
             made: Condvar::new(),
-        })
+        }
     }
 
     pub(super) fn export(&self) -> &Export {
         &self.export
     }
 
-    pub(super) fn address(&self) -> &NbdAddress {
-        &self.address
+    /// Where further connections lead, if there can be others.
+    pub(super) fn address(&self) -> Option<&NbdAddress> {
+        (!self.is_only).then_some(&self.address)
     }
 
     /// Why changes may be lost, if they may.
@@ -83,7 +112,7 @@ impl Pool {
 
     /// Connections at most.
     pub(super) fn most(&self) -> usize {
-        if self.export.can(export::MULTI_CONN) {
+        if self.export.can(export::MULTI_CONN) && !self.is_only {
             self.options.connections
         } else {
             1
@@ -199,6 +228,12 @@ impl Pool {
     }
 
     fn connect_once(&self) -> Result<Arc<Connection>, Refusal> {
+        if self.is_only {
+            return Err(Refusal {
+                reason: "the process that has the connection to it has ended".to_owned(),
+                errno: Errno::STALE.raw_os_error(),
+            });
+        }
         let (stream, export) = handshake::open(&self.address, &self.options)?;
         let fate = Arc::clone(&self.fate);
         let made = Connection::new(stream, export, fate, self.options.answer_timeout);

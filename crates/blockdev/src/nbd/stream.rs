@@ -59,6 +59,19 @@ impl Stream {
         })
     }
 
+    /// Takes a socket that is connected already, and has it not block.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn given(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self {
+            socket,
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
     /// Goes on in TLS, whose first messages have still to be exchanged.
     #[cfg(feature = "tls")]
     pub(super) fn begin_tls(&mut self, session: super::tls::Session) {

@@ -286,3 +286,35 @@ fn reads_wait_for_a_server_that_comes_back() {
     });
     assert!(buf == block(5));
 }
+
+#[test]
+fn a_connection_that_was_given_is_the_only_one() {
+    let running = Running::nbdkit(&["memory", "size=1M"]);
+    let socket = running.dir.path().join("socket");
+    let connect = || {
+        std::os::unix::net::UnixStream::connect(&socket)
+            .unwrap()
+            .into()
+    };
+    let device = NbdDevice::connected(connect(), "what is served", options()).unwrap();
+    assert_eq!(device.name(), "what is served");
+    assert_eq!(device.address(), None);
+    device.write_at(BLOCK as u64, &block(7)).unwrap();
+    device.flush().unwrap();
+    let mut found = block(0);
+    device.read_at(BLOCK as u64, &mut found).unwrap();
+    assert_eq!(found, block(7));
+    // Nothing that may be lost: still there is no other way to it.
+    drop(running);
+    let begun = Instant::now();
+    let error = device.read_at(0, &mut found).unwrap_err();
+    assert!(error.to_string().contains("has ended"), "{error}");
+    device.write_at(0, &block(1)).unwrap_err();
+    device.flush().unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    // At the other end of this one there is nobody.
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(theirs);
+    let error = NbdDevice::connected(ours.into(), "nothing", options()).unwrap_err();
+    assert!(error.to_string().contains("nothing"), "{error}");
+}
