@@ -138,6 +138,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-blockdev", &["extant-sync"]),
     ("extant-remote", &["extant-blockdev", "extant-sync"]),
     ("extant-image", &["extant-blockdev", "extant-remote"]),
+    ("extant-serve", &["extant-blockdev", "extant-sync"]),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
         "extant-store",

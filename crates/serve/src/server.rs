@@ -1,0 +1,407 @@
+//! Listening, the threads of each connection, and the end of it all.
+
+use crate::address::Listen;
+use crate::negotiate::negotiate;
+use crate::transmit::Session;
+use extant_blockdev::{DeviceResult, SharedDevice};
+use extant_sync::{LockClass, Mutex, Rank};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+static CLIENTS: LockClass = LockClass::new("served clients", Rank::Leaf);
+
+/// Time in which a client must say something while it negotiates.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time that clients have to take their answers when the server ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How much a server does at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at most; further ones are closed at once.
+    pub connections: usize,
+    /// Threads of each connection: requests of it that are done at a time.
+    pub threads: usize,
+    /// Bytes that one request carries at most, and all requests of one connection together.
+    pub payload: u32,
+}
+
+impl Default for Limits {
+    /// 16 connections with 4 threads each, and 32 MiB, which clients take for granted.
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            threads: 4,
+            payload: 32 << 20,
+        }
+    }
+}
+
+/// What is served, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// The name of the export; clients that name none ask for the empty one.
+    pub name: String,
+    /// Whether changes are refused. They are in any case where the device refuses them.
+    pub read_only: bool,
+    /// How much is done at a time.
+    pub limits: Limits,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {listen}: {source}")]
+    Listen {
+        /// The address.
+        listen: Listen,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something else is at the path of the socket.
+    #[error("cannot listen on {}: there is something else at that path", path.display())]
+    NoSocket {
+        /// The path.
+        path: std::path::PathBuf,
+    },
+    /// The name cannot be that of an export.
+    #[error("names of exports have at most 4096 bytes")]
+    LongName,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) device: SharedDevice,
+    pub(crate) size: u64,
+    pub(crate) preferred: u32,
+    pub(crate) is_read_only: bool,
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    ends: AtomicBool,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    last: u64,
+    sockets: Vec<(u64, Socket)>,
+}
+
+/// A connection, or a second handle of it.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn again(&self) -> io::Result<Self> {
+        match self {
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        // It may be closed already.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(how),
+            Self::Tcp(stream) => stream.shutdown(how),
+        };
+    }
+
+    fn set_patience(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(limit)?;
+                stream.set_write_timeout(limit)
+            }
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(limit)?;
+                stream.set_write_timeout(limit)
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buf),
+            Self::Tcp(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[io::IoSlice::new(buf)])
+    }
+
+    /// Sends without a signal where nobody is there to receive.
+    fn write_vectored(&mut self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+        let flags = SendFlags::NOSIGNAL;
+        let mut none = SendAncillaryBuffer::default();
+        Ok(match self {
+            Self::Unix(stream) => sendmsg(&*stream, bufs, &mut none, flags),
+            Self::Tcp(stream) => sendmsg(&*stream, bufs, &mut none, flags),
+        }?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct NbdServer {
+    listener: Listener,
+    listen: Listen,
+    shared: Arc<Shared>,
+}
+
+/// What ends a server. Clones end the same one.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    listen: Listen,
+    shared: Arc<Shared>,
+}
+
+impl Stop {
+    /// Ends the server: it takes no more connections, and no more requests. Those under way are
+    /// answered.
+    pub fn stop(&self) {
+        self.shared.ends.store(true, Ordering::SeqCst);
+        for (_, socket) in &self.shared.clients.lock().sockets {
+            socket.shutdown(Shutdown::Read);
+        }
+        // Has it look.
+        let _ = match &self.listen {
+            Listen::Unix(path) => UnixStream::connect(path).map(drop),
+            Listen::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).map(drop),
+        };
+    }
+}
+
+impl NbdServer {
+    /// Listens: from then on clients can connect, and wait for [`NbdServer::run`].
+    ///
+    /// # Errors
+    /// `Listen`, `NoSocket` or `LongName`. A socket that a server left behind is replaced; one that
+    /// is in use is not.
+    pub fn bind(
+        listen: &Listen,
+        device: SharedDevice,
+        options: ServeOptions,
+    ) -> Result<Self, ServeError> {
+        if options.name.len() > 4096 {
+            return Err(ServeError::LongName);
+        }
+        let refuse = |source| ServeError::Listen {
+            listen: listen.clone(),
+            source,
+        };
+        let (listener, listen) = match listen {
+            Listen::Unix(path) => {
+                make_way(path)?;
+                let listener = UnixListener::bind(path).map_err(refuse)?;
+                (Listener::Unix(listener), listen.clone())
+            }
+            Listen::Tcp(host, port) => {
+                let listener = TcpListener::bind((host.as_str(), *port)).map_err(refuse)?;
+                let port = listener.local_addr().map_err(refuse)?.port();
+                (Listener::Tcp(listener), Listen::Tcp(host.clone(), port))
+            }
+        };
+        let preferred = device.preferred_io().max(512).next_power_of_two();
+        let shared = Shared {
+            size: device.size(),
+            preferred: preferred.min(options.limits.payload),
+            is_read_only: options.read_only || device.is_read_only(),
+            device,
+            name: options.name,
+            limits: options.limits,
+            ends: AtomicBool::new(false),
+            clients: Mutex::new(&CLIENTS, Clients::default()),
+        };
+        Ok(Self {
+            listener,
+            listen,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Returns where it listens, with the port that the system chose.
+    pub fn listens_on(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// Returns what ends it.
+    pub fn stop(&self) -> Stop {
+        Stop {
+            listen: self.listen.clone(),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Serves until [`Stop::stop`]; then makes everything durable.
+    ///
+    /// # Errors
+    /// That the last flush fails.
+    pub fn run(self) -> DeviceResult<()> {
+        thread::scope(|scope| {
+            while !self.shared.ends.load(Ordering::SeqCst) {
+                let accepted = match &self.listener {
+                    Listener::Unix(listener) => listener.accept().map(|(s, _)| Socket::Unix(s)),
+                    Listener::Tcp(listener) => listener.accept().map(|(stream, _)| {
+                        // Replies are whole messages.
+                        let _ = stream.set_nodelay(true);
+                        Socket::Tcp(stream)
+                    }),
+                };
+                match accepted {
+                    Ok(socket) => self.admit(scope, socket),
+                    // Too many open files, or a client that left at once.
+                    Err(_) => thread::sleep(Duration::from_millis(10)),
+                }
+            }
+            self.take_leave();
+        });
+        self.shared.device.flush()
+    }
+
+    /// Waits for requests under way, but not for clients that do not take their answers.
+    fn take_leave(&self) {
+        let clients = &self.shared.clients;
+        let over = Instant::now() + FAREWELL;
+        while !clients.lock().sockets.is_empty() && Instant::now() < over {
+            thread::sleep(Duration::from_millis(5));
+        }
+        for (_, socket) in &clients.lock().sockets {
+            socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Begins with a client, unless there are too many.
+    fn admit<'s>(&'s self, scope: &'s thread::Scope<'s, '_>, socket: Socket) {
+        let Ok(second) = socket.again() else { return };
+        let number = {
+            let mut clients = self.shared.clients.lock();
+            if clients.sockets.len() >= self.shared.limits.connections
+                || self.shared.ends.load(Ordering::SeqCst)
+            {
+                return;
+            }
+            clients.last += 1;
+            let number = clients.last;
+            clients.sockets.push((number, second));
+            number
+        };
+        let begun = thread::Builder::new().spawn_scoped(scope, move || {
+            let _leaves = Leaves(&self.shared, number);
+            // What is wrong with a client ends its connection, and is no matter of the server.
+            let _ = serve(&self.shared, socket);
+        });
+        if begun.is_err() {
+            drop(Leaves(&self.shared, number));
+        }
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        if let Listen::Unix(path) = &self.listen {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Forgets a client at the end of its thread.
+struct Leaves<'a>(&'a Shared, u64);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.0.clients.lock();
+        clients.sockets.retain(|(number, socket)| {
+            if *number == self.1 {
+                socket.shutdown(Shutdown::Both);
+            }
+            *number != self.1
+        });
+    }
+}
+
+/// Serves one client until it leaves.
+fn serve(shared: &Shared, mut socket: Socket) -> io::Result<()> {
+    socket.set_patience(Some(PATIENCE))?;
+    let Some(settled) = negotiate(&mut socket, shared)? else {
+        return Ok(());
+    };
+    socket.set_patience(None)?;
+    let session = Session::new(
+        io::BufReader::with_capacity(16 << 10, socket.again()?),
+        socket.again()?,
+        shared,
+        settled,
+    );
+    let work = || {
+        let result = session.work(shared);
+        // The other threads of the connection end, too: after a mistake at once, otherwise when
+        // they have answered what they have.
+        socket.shutdown(if result.is_err() {
+            Shutdown::Both
+        } else {
+            Shutdown::Read
+        });
+        result
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..shared.limits.threads)
+            .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let mut result = work();
+        for other in others {
+            let ended = other.join();
+            result = result.and(ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        result
+    })
+}
+
+/// Removes a socket that no server listens on any more.
+fn make_way(path: &Path) -> Result<(), ServeError> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(ServeError::NoSocket {
+            path: path.to_owned(),
+        });
+    }
+    let is_left = UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_left {
+        // Whether it worked is seen when the path is used.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
