@@ -216,6 +216,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-host",
             "extant-image",
             "extant-mkfs",
+            "extant-serve",
         ],
     ),
     (

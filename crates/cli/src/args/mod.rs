@@ -7,6 +7,7 @@ mod convert;
 mod mount;
 mod quota;
 mod repair;
+mod serve;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
@@ -16,6 +17,7 @@ pub(crate) use convert::Convert;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
+pub(crate) use serve::Serve;
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -164,6 +166,7 @@ impl Command {
                 | Self::Mount(_)
                 | Self::Umount(_)
                 | Self::Stats(_)
+                | Self::Serve(_)
                 | Self::Completions(_)
                 | Self::Man(_)
         )
@@ -208,6 +211,7 @@ pub(crate) enum Command {
     Mount(Mount),
     Umount(Umount),
     Stats(Stats),
+    Serve(Serve),
     Completions(Completions),
     Man(Man),
 }

@@ -28,6 +28,7 @@ mod repair;
 mod replay;
 mod resize;
 mod rm;
+mod serve;
 mod stat;
 mod tar;
 mod touch;
@@ -76,6 +77,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Replay(args) => replay::run(&args, location),
         Command::Mount(args) => mount::run(&args, location),
         Command::Stats(args) => mount::stats(&args),
+        Command::Serve(args) => serve::run(&args, location),
         Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, location),
         Command::Repair(args) => repair::run(&args, location),

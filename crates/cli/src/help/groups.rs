@@ -33,7 +33,10 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
         "Check, repair and adjust an image",
         &["check", "repair", "replay", "resize", "tune", "quota"],
     ),
-    ("Mount an image", &["mount", "umount", "stats"]),
+    (
+        "Mount or serve an image",
+        &["mount", "umount", "stats", "serve"],
+    ),
     ("Help", &["completions", "man", "help"]),
 ];
 
@@ -50,7 +53,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
             | "touch",
         ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
-        ["repair" | "tune" | "resize"] => PART,
+        ["repair" | "tune" | "resize" | "serve"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
         ["check" | "mount"] => PART_AND_JOURNAL,
         _ => ALL,
@@ -60,7 +63,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
 /// Whether a command writes what depends on the time.
 pub(super) fn uses_the_time(path: &[&str]) -> bool {
     // Only commands that change images have no use for a backup of the superblock.
-    let changes_images = || location_options(path) == PART;
+    let changes_images = || location_options(path) == PART && path != ["serve"];
     matches!(path, [] | ["cp" | "quota" | "man" | "xattr" | "acl"]) || changes_images()
 }
 
@@ -98,6 +101,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "acl" => &[("getfacl", "1"), ("setfacl", "1"), ("acl", "5")],
         "chattr" | "lsattr" => &[("chattr", "1"), ("lsattr", "1")],
         "replay" => &[("e2fsck", "8")],
+        "serve" => &[("qemu-nbd", "8"), ("nbdkit", "1"), ("nbdcopy", "1")],
         "mount" | "umount" => &[("mount", "8"), ("fstab", "5"), ("fusermount3", "1")],
         "man" => &[("man", "1")],
         _ => &[],

@@ -255,6 +255,11 @@ impl Desk {
             .replace("/usr/share/man/man1", "man1")
             .replace("/var/tmp/", "")
             .replace("/dev/sdb1", "bad.img");
+        // It serves until it is told to end.
+        let typed = match typed.starts_with("extant serve ") {
+            true => format!("timeout --preserve-status 1 {typed}"),
+            false => typed,
+        };
         let output = if typed.contains("--foreground") {
             self.shell(&format!("{typed} > /dev/null 2>&1 &"))
         } else {

@@ -88,7 +88,7 @@ fn commands_are_listed_in_groups() {
     assert_eq!(of("tar"), "Take files out, or put them in");
     assert_eq!(of("chattr"), "Change files in an image");
     assert_eq!(of("repair"), "Check, repair and adjust an image");
-    assert_eq!(of("umount"), "Mount an image");
+    assert_eq!(of("umount"), "Mount or serve an image");
 }
 
 /// Columns of white space in front of a line.

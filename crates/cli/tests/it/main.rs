@@ -27,6 +27,7 @@ mod reading;
 mod repairing;
 mod reproducibility;
 mod resizing;
+mod serving;
 mod support;
 mod tar_archives;
 mod tuning;

@@ -153,6 +153,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["mount"] => vec!["/none/image", "/none/directory"],
         ["umount" | "stats"] => vec!["/none/directory"],
         ["convert"] => vec!["/none/image", "/none/target"],
+        ["serve"] => vec!["/none/image", "--nbd", "unix:/none/socket"],
         ["man"] => vec!["--dir", "/none/directory"],
         ["check" | "repair" | "replay" | "info" | "df" | "quota"] => vec!["/none/image"],
         ["tune"] => vec!["--label", "a", "/none/image"],
