@@ -10,13 +10,14 @@
 
 use crate::standing::unmark;
 use extant_blockdev::{
-    BlockDevice, DeviceError, FileDevice, FileOptions, HeldFile, OpenSpec, SharedDevice,
-    WindowDevice, hold_for_replacing,
+    BlockDevice, DeviceError, DeviceResult, FileDevice, FileOptions, HeldFile, OpenSpec,
+    SharedDevice, WindowDevice, hold_for_replacing,
 };
 use extant_sync::{CountedAtomicU32, RmwClass};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -36,6 +37,16 @@ pub struct Output {
     device: SharedDevice,
     pending: Option<Pending>,
     zeroed: bool,
+    finish: Option<Finish>,
+}
+
+/// What the caller does with its device when all is written.
+struct Finish(Box<dyn FnOnce() -> DeviceResult<()> + Send>);
+
+impl fmt::Debug for Finish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Finish")
+    }
 }
 
 #[derive(Debug)]
@@ -109,6 +120,7 @@ impl Output {
             device: Arc::new(device),
             pending: None,
             zeroed: false,
+            finish: None,
         })
     }
 
@@ -145,6 +157,7 @@ impl Output {
                 _held: held,
             }),
             zeroed: true,
+            finish: None,
         })
     }
 
@@ -168,6 +181,7 @@ impl Output {
             device: Arc::new(device),
             pending: None,
             zeroed: false,
+            finish: None,
         })
     }
 
@@ -178,7 +192,22 @@ impl Output {
             device,
             pending: None,
             zeroed,
+            finish: None,
         }
+    }
+
+    /// Makes a device of the caller's, of which [`commit`](Self::commit) makes an image by `finish`,
+    /// such as an object of a store that then gets its name. It is dropped without a call if the
+    /// image is not made.
+    #[must_use]
+    pub fn on_unfinished(
+        device: SharedDevice,
+        zeroed: bool,
+        finish: impl FnOnce() -> DeviceResult<()> + Send + 'static,
+    ) -> Self {
+        let mut output = Self::on_device(device, zeroed);
+        output.finish = Some(Finish(Box::new(finish)));
+        output
     }
 
     /// Returns the device to write to.
@@ -206,6 +235,9 @@ impl Output {
                 source,
             })?;
             sync_parent(&pending.path);
+        }
+        if let Some(finish) = self.finish.take() {
+            (finish.0)()?;
         }
         Ok(())
     }

@@ -130,15 +130,13 @@ fn an_image_is_made_in_a_store_without_a_local_copy() {
     for s3 in S3::all() {
         let mut upload = s3.upload();
         upload.memory_bytes = 16 << 20;
-        let mut writer = None;
         let output = |size| {
-            let begun = create("s3://images/fs.img", size, upload).unwrap();
-            let device = begun.device();
-            writer = Some(begun);
-            Ok(Output::on_device(device, true))
+            let writer = create("s3://images/fs.img", size, upload).unwrap();
+            Ok(Output::on_unfinished(writer.device(), true, || {
+                writer.finish()
+            }))
         };
         build_into(Some(&tree), output, &options, &Silent).unwrap();
-        writer.unwrap().finish().unwrap();
         let device = open("s3://images/fs.img", s3.options()).unwrap();
         let mut bytes = vec![0; device.size() as usize];
         device.read_at(0, &mut bytes).unwrap();
