@@ -3,6 +3,7 @@
 //! Fields are those of `docs/interop/qcow2.txt` of QEMU.
 
 use super::NAME;
+use super::counts::{self, Unsound};
 use crate::FormatError;
 use extant_blockdev::BlockDevice;
 use zerocopy::big_endian::{U32, U64};
@@ -46,6 +47,19 @@ const FEATURES: [(u32, &str); 5] = [
     (3, "is compressed with something other than zlib"),
     (4, "has tables with subclusters"),
 ];
+
+/// Where the tables of an image are, all in bytes; they lie in the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tables {
+    pub(super) cluster: u64,
+    pub(super) cluster_bits: u32,
+    /// Bits of a count.
+    pub(super) count_bits: u64,
+    pub(super) counts_offset: u64,
+    pub(super) counts_len: u64,
+    pub(super) l1_offset: u64,
+    pub(super) l1_len: u64,
+}
 
 /// What of a header matters here.
 #[derive(Debug)]
@@ -153,12 +167,45 @@ pub(super) fn check(device: &dyn BlockDevice, writable: bool) -> Result<Shape, F
             "open it for reading, or take them out: qemu-img snapshot -d",
         ));
     }
+    if writable {
+        let tables = Tables {
+            cluster,
+            cluster_bits,
+            count_bits: count_bits(device, version).map_err(damaged)?,
+            counts_offset: header.counts_offset.get(),
+            counts_len: u64::from(header.counts_clusters.get()) * cluster,
+            l1_offset: header.l1_offset.get(),
+            l1_len: u64::from(header.l1_entries.get()) * 8,
+        };
+        counts::check(device, &tables).map_err(|unsound| match unsound {
+            Unsound::Device(error) => error.into(),
+            Unsound::Because(what) => damaged(format!(
+                "{what}, so that it is not written to (qemu-img check -r all mends what can be \
+                 mended)"
+            )),
+        })?;
+    }
     Ok(Shape {
         version,
         cluster,
         backing_file: backing_file(device, &header, cluster)?,
         backing_format: extension(device, version, cluster)?,
     })
+}
+
+/// Bits of a count, which version 3 says.
+fn count_bits(device: &dyn BlockDevice, version: u32) -> Result<u64, String> {
+    const ORDER_AT: u64 = 96;
+    let mut word = [0, 0, 0, 4];
+    if version == 3 {
+        device
+            .read_at(ORDER_AT, &mut word)
+            .map_err(|e| e.to_string())?;
+    }
+    match u32::from_be_bytes(word) {
+        order @ 0..=6 => Ok(1 << order),
+        order => Err(format!("its counts have 2^{order} bits")),
+    }
 }
 
 /// The name of the file that the image stands on.

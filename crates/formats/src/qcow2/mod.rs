@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `below` | one of our devices as what imago reads and writes |
+//! | `counts` | whether an image may be written to: what it uses is counted |
 //! | `disk` | imago's virtual disk as one of our devices |
 //! | `header` | what is refused before imago looks at the image |
 //!
@@ -10,6 +11,7 @@
 //! reading only, and is raw or qcow2.
 
 mod below;
+mod counts;
 mod disk;
 mod header;
 

@@ -1,5 +1,7 @@
 //! Integration tests of formats: each is judged by the programs of others.
 
 mod compressed_images;
+mod crash;
+mod hostile;
 mod interchange;
 mod support;
