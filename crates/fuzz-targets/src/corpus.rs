@@ -170,6 +170,9 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fast_commit" => vec![fast_commit()],
         "log" => vec![log()],
         "tar_archive" => vec![archive()],
+        "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image" => {
+            crate::disks::corpus(name)
+        }
         "mkfs_options" => vec![
             [
                 &[0, 0, 16, 0, 2, 2, 0, 0, 6, 4, 0, 0],

@@ -10,6 +10,7 @@
 //! | `directories` | directory blocks, their indexes, attributes |
 //! | `journal` | the journal: superblock, blocks, fast commits, a whole log |
 //! | `outside` | what comes from elsewhere: archives, options, partition tables, undo files |
+//! | `disks` | formats of disk images |
 //! | `image` | a whole image with some bytes changed |
 //! | [`corpus`] | inputs to begin with: valid ones |
 //!
@@ -22,6 +23,7 @@
 
 pub mod corpus;
 mod directories;
+mod disks;
 mod image;
 mod journal;
 mod outside;
@@ -75,6 +77,11 @@ targets! {
     outside::partition_table(4000),
     outside::content_marks(4000),
     outside::undo_file(4000),
+    disks::vhd_image(1500),
+    disks::qcow2_image(300),
+    disks::simg_image(1500),
+    disks::vmdk_description(4000),
+    disks::compressed_image(2000),
     image::image_read(150),
     image::image_checked(100),
 }

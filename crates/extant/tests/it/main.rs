@@ -14,6 +14,7 @@ mod examples;
 mod exercise;
 mod export;
 mod files;
+mod formats;
 mod freeze;
 mod inline_dirs;
 mod inline_files;

@@ -246,6 +246,8 @@ fn extension(
     cluster: u64,
 ) -> Result<Option<String>, FormatError> {
     const BACKING_FORMAT: u32 = 0xe279_2aca;
+    const FEATURE_NAMES: u32 = 0x6803_f857;
+    const FEATURE_NAME: u64 = 48;
     const LENGTH_AT: u64 = 100;
     let mut word = [0; 4];
     let end = cluster.min(device.size());
@@ -265,6 +267,13 @@ fn extension(
         let len = u64::from(u32::from_be_bytes(word));
         if kind == 0 || at + 8 + len > end {
             break;
+        }
+        if kind == FEATURE_NAMES && !len.is_multiple_of(FEATURE_NAME) {
+            return Err(FormatError::Damaged {
+                device: device.name(),
+                format: NAME,
+                reason: format!("its names of features have {len} bytes"),
+            });
         }
         if kind == BACKING_FORMAT {
             let mut name = vec![0; len as usize];
