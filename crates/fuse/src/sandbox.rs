@@ -5,9 +5,10 @@
 //! - *Landlock* takes the file system away: nothing can be opened, made or renamed by path. What is
 //!   open stays so, among it the channels and rings of a mount.
 //! - *seccomp* takes system calls away: what is not listed in `calls`, with its arguments, fails
-//!   with EPERM. There are no sockets on it, no programs, no other processes, no signals and no
-//!   limits for others, nothing that opens a file, and no io_uring (which would reach around the
-//!   list) but rings that were made before for commands to the mount only.
+//!   with EPERM. There are no sockets on it but the one behind which the device of a remote image
+//!   is, no programs, no other processes, no signals and no limits for others, nothing that opens a
+//!   file, and no io_uring (which would reach around the list) but rings that were made before for
+//!   commands to the mount only.
 //!
 //! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is
 //! read.
@@ -30,15 +31,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io;
+use std::os::fd::RawFd;
 
 /// Confines this thread and those that it starts. The process takes no more than `memory` bytes.
-/// `has_rings` says whether it answers through rings, which it has.
+/// `has_rings` says whether it answers through rings, which it has, and `carrier` is the socket
+/// behind which its device is, if it is there.
 ///
 /// Returns whether system calls are filtered.
 ///
 /// # Errors
 /// When the kernel offers neither mechanism or refuses one of them.
-pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<bool> {
+pub(crate) fn confine(memory: u64, has_rings: bool, carrier: Option<RawFd>) -> io::Result<bool> {
     let at_most = |most: u64| Rlimit {
         current: Some(most),
         maximum: Some(most),
@@ -73,7 +76,7 @@ pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<bool> {
         return Ok(false);
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let rules = calls::allowed(own.cast_unsigned(), has_rings);
+    let rules = calls::allowed(own.cast_unsigned(), has_rings, carrier);
     let rules = rules.map_err(|e| failed("seccomp", &e))?;
     filter(rules, denied(), SeccompAction::Allow)?;
     Ok(true)

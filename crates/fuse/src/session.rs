@@ -16,6 +16,7 @@ use extant_core::inode::Inode;
 use extant_format::Ino;
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -50,6 +51,8 @@ pub struct Attached {
     options: Options,
     pressure: Pressure,
     give_back: Option<GiveBack>,
+    /// The socket behind which the device is.
+    carrier: Option<RawFd>,
 }
 
 /// A mount that is cleared away when this is dropped, if it is still there and this process may.
@@ -86,6 +89,7 @@ impl Attached {
             // While files can be opened.
             pressure: Pressure::open(),
             give_back: None,
+            carrier: None,
         })
     }
 
@@ -107,6 +111,12 @@ impl Attached {
         self.give_back = Some(how);
     }
 
+    /// Says that the device is a server at the other end of this connected socket: of all sockets,
+    /// a confined process goes on using this one. It must stay open as long as the mount does.
+    pub fn keeps_socket(&mut self, socket: BorrowedFd<'_>) {
+        self.carrier = Some(socket.as_raw_fd());
+    }
+
     /// Gives up what this process may do beyond answering: it opens no files, makes no connections
     /// and starts no programs any more, and takes no more memory than [`Options::memory_limit`]
     /// says. Call it before there are other threads, and before anything is read from the image;
@@ -117,7 +127,7 @@ impl Attached {
     /// unmounts, unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
         let memory = self.options.memory_limit(machine_memory());
-        let filtered = sandbox::confine(memory, self.channel.has_rings());
+        let filtered = sandbox::confine(memory, self.channel.has_rings(), self.carrier);
         self.is_filtered = filtered.map_err(MountError::Sandbox)?;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use libc::{c_int, c_long};
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 
 /// `IORING_REGISTER_ENABLE_RINGS` of `linux/io_uring.h`: begins with a ring that was made before.
 const ENABLE_RING: c_int = 12;
@@ -123,11 +124,16 @@ pub(super) fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// Lists all that process `own` may call, with rings or without.
+/// Lists all that process `own` may call, with rings or without, and with the socket `carrier`
+/// behind which its device is, if it is there.
 ///
 /// # Errors
 /// None that depends on anything but this file.
-pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> {
+pub(super) fn allowed(
+    own: u32,
+    has_rings: bool,
+    carrier: Option<RawFd>,
+) -> Result<Rules, BackendError> {
     let mut rules = plain(ALLOWED);
     let own = u64::from(own);
     let one_of = |arg, values: &[c_int]| -> Result<Vec<SeccompRule>, BackendError> {
@@ -203,6 +209,13 @@ pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> 
                 vec![rule(0, SeccompCmpOp::Eq, 0)?],
             ),
         ]);
+    }
+    if let Some(carrier) = carrier {
+        // The process at the other end takes no descriptors, and gives none.
+        for call in [libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_shutdown] {
+            let of_socket = rule(0, SeccompCmpOp::Eq, u64::from(carrier.cast_unsigned()))?;
+            rules.insert(call, vec![of_socket]);
+        }
     }
     Ok(rules)
 }
