@@ -196,9 +196,9 @@ impl Output {
         }
     }
 
-    /// Makes a device of the caller's, of which [`commit`](Self::commit) makes an image by `finish`,
-    /// such as an object of a store that then gets its name. It is dropped without a call if the
-    /// image is not made.
+    /// Makes a device of the caller's, of which [`commit`](Self::commit) makes an image by
+    /// `finish`, such as an object of a store that then gets its name. It is dropped without a call
+    /// if the image is not made.
     #[must_use]
     pub fn on_unfinished(
         device: SharedDevice,

@@ -7,6 +7,7 @@
 //! | [`facility`] | what this machine can do (root, loop devices, kernel ext4), and the named skip |
 //! | [`sweep`] | an engine run, crashed everywhere and failed everywhere, and judged |
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
+//! | [`s3`] | S3 servers of others, with a bucket each |
 //! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
 //! | [`journal_device`] | external journals on loop devices, one at a time on the machine |
@@ -48,6 +49,7 @@ pub mod oracle;
 pub mod plan;
 pub mod rings;
 pub mod rng;
+pub mod s3;
 pub mod sweep;
 pub mod tool;
 pub mod torture;

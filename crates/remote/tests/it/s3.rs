@@ -4,75 +4,35 @@ use crate::support::{hasty, object, read_all};
 use extant_blockdev::{DeviceResult, SharedDevice};
 use extant_remote::{RemoteOptions, StoreSettings, UploadOptions, create, open};
 use extant_testkit::require;
-use extant_testkit::tool::{Background, free_port, tool};
+use extant_testkit::s3::S3Server;
 use std::fs;
 use std::path::Path;
-use tempfile::TempDir;
 
 const PIECE: usize = 64 << 10;
 
 /// A running server with a bucket `images`.
 pub(crate) struct S3 {
     pub(crate) name: &'static str,
-    port: u16,
-    dir: TempDir,
-    _server: Background,
+    server: S3Server,
 }
 
 impl S3 {
     pub(crate) fn all() -> [S3; 2] {
-        [Self::versitygw(), Self::gofakes3()]
+        S3Server::all().map(Self::of)
     }
 
-    fn versitygw() -> S3 {
-        let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
-        // A bucket is a folder.
-        let root = dir.path().join("root");
-        fs::create_dir_all(root.join("images")).unwrap();
-        let server = tool("versitygw")
-            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive"])
-            .args(["--access", "user", "--secret", "password", "posix"])
-            .args(["--sidecar".as_ref(), dir.path().join("side").as_os_str()])
-            .arg(&root);
-        fs::create_dir(dir.path().join("side")).unwrap();
-        Self::start("versitygw", port, dir, server)
-    }
-
-    fn gofakes3() -> S3 {
-        let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let server = tool("gofakes3")
-            .args(["-host", &format!("127.0.0.1:{port}")])
-            .args(["-backend", "memory", "-initialbucket", "images"]);
-        Self::start("gofakes3", port, dir, server)
-    }
-
-    fn start(
-        name: &'static str,
-        port: u16,
-        dir: TempDir,
-        server: extant_testkit::tool::Tool,
-    ) -> S3 {
-        let mut server = server.background(&dir.path().join("log"));
-        server.wait_for_port(port);
+    fn of(server: S3Server) -> S3 {
         S3 {
-            name,
-            port,
-            dir,
-            _server: server,
+            name: server.name(),
+            server,
         }
     }
 
     fn settings(&self) -> StoreSettings {
         let mut settings = StoreSettings::default();
-        settings.set(
-            "AWS_ENDPOINT_URL",
-            &format!("http://127.0.0.1:{}", self.port),
-        );
-        settings.set("AWS_ACCESS_KEY_ID", "user");
-        settings.set("AWS_SECRET_ACCESS_KEY", "password");
-        settings.set("AWS_REGION", "us-east-1");
+        for (name, value) in self.server.variables() {
+            settings.set(name, &value);
+        }
         settings
     }
 
@@ -115,7 +75,7 @@ impl S3 {
             });
             sizes.sum()
         }
-        below(&self.dir.path().join("root"))
+        self.server.bucket().map_or(0, |folder| below(&folder))
     }
 }
 
@@ -225,7 +185,7 @@ fn a_changed_object_is_told() {
 #[test]
 fn refusals_are_told_without_secrets() {
     require!(S3Servers);
-    let s3 = S3::versitygw();
+    let s3 = S3::of(S3Server::versitygw());
     assert_eq!(s3.open("none.img").unwrap_err().errno(), 2);
     let no_bucket = open("s3://nothing/a.img", s3.options()).unwrap_err();
     assert_eq!(no_bucket.errno(), 2, "{no_bucket}");
@@ -263,7 +223,7 @@ fn what_cannot_be_written_is_refused_at_once() {
 #[test]
 fn a_server_that_goes_away_ends_an_upload_in_time() {
     require!(S3Servers);
-    let s3 = S3::gofakes3();
+    let s3 = S3::of(S3Server::gofakes3());
     let mut options = s3.upload();
     options.timeouts = hasty().timeouts;
     let writer = create("s3://images/a.img", 40 << 20, options).unwrap();
