@@ -21,6 +21,7 @@ mod inline_files;
 mod large_xattrs;
 mod model;
 mod names;
+mod nbd;
 mod out_of_space;
 mod paths;
 mod reserved_blocks;
