@@ -11,9 +11,10 @@ use crate::pointers::{
     bytes, bytes_mut, give, name, object, object_mut, optional, options, path, put, taken,
 };
 use crate::types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
+use extant::image::{How, ImageLocation, PartitionName};
 use extant::{
-    DeviceNumber, FileFlags, FileType, Filesystem, Mode, MountOptions, OpenOptions, OpenSpec,
-    RenameFlags, SetXattr, Timestamp,
+    DeviceNumber, FileFlags, FileType, Filesystem, Mode, MountOptions, OpenOptions, RenameFlags,
+    SetXattr, Timestamp,
 };
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -71,18 +72,20 @@ pub unsafe extern "C" fn extant_open(
 
 fn open(image: &Path, options: Options) -> Result<Fs, Failure> {
     known("extant_options.flags", options.flags, WRITABLE)?;
-    let (spec, mut mount) = if options.flags & WRITABLE != 0 {
-        (OpenSpec::read_write(image), MountOptions::read_write())
+    let location = ImageLocation::parse(image)?;
+    let (how, mut mount) = if options.flags & WRITABLE != 0 {
+        (How::writing(), MountOptions::read_write())
     } else {
-        (OpenSpec::read_only(image), MountOptions::read_only())
+        (How::reading(), MountOptions::read_only())
     };
-    let spec = spec
+    let partition = (options.partition != 0).then_some(options.partition);
+    let how = how
         .offset((options.offset != 0).then_some(options.offset))
-        .partition((options.partition != 0).then_some(options.partition));
+        .partition(partition.map(PartitionName::Number));
     if options.cache_bytes != 0 {
         mount.cache_bytes = Some(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX));
     }
-    Ok(Fs(Filesystem::open_spec(&spec, mount)?))
+    Ok(Fs(Filesystem::open_location(&location, &how, mount)?))
 }
 
 #[unsafe(no_mangle)]

@@ -60,6 +60,13 @@ impl From<extant::Error> for Failure {
     }
 }
 
+impl From<extant::image::AddressError> for Failure {
+    fn from(e: extant::image::AddressError) -> Self {
+        let e = extant::DeviceError::from(e);
+        Self::new(e.errno(), e.to_string())
+    }
+}
+
 /// Does what C asked for. Returns 0, or the negative error number.
 pub(crate) fn done(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
     match caught(work) {

@@ -1,8 +1,9 @@
 //! Why a command failed, and the exit code for it.
 
+use crate::image_path::shown;
+use extant_image::ImageLocation;
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Result of a command.
@@ -69,12 +70,10 @@ impl From<io::Error> for Failure {
 }
 
 /// What an error inside an image is called: with the image in front, `rootfs.img:/etc: ...`.
-pub(crate) fn in_image(image: &Path, e: &extant::Error) -> String {
+pub(crate) fn in_image(image: &ImageLocation, e: &extant::Error) -> String {
     match e.cause() {
         extant::Cause::Host { .. } => e.to_string(),
-        _ if e.path().as_os_str().is_empty() => {
-            format!("{}: {e}", extant::Escaped::path(image))
-        }
-        _ => format!("{}:{e}", extant::Escaped::path(image)),
+        _ if e.path().as_os_str().is_empty() => format!("{}: {e}", shown(image)),
+        _ => format!("{}:{e}", shown(image)),
     }
 }

@@ -1,18 +1,19 @@
 //! `IMAGE:/path`, and opening what it names.
 
-use crate::args::{ImageLocation, SuperblockAt};
+use crate::args::{SuperblockAt, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::time;
-use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec, SharedDevice};
+use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, SharedDevice};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::fs::SuperblockChoice;
 use extant_format::Pblk;
+use extant_image::{How, ImageLocation, Opened, PartitionName};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,75 +24,55 @@ const STEADY_CACHE: usize = 256 << 20;
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImagePath {
-    pub(crate) image: PathBuf,
-    /// The partition that is named with the image, `IMAGE#N`: stronger than the one for all images
-    /// of the command.
-    pub(crate) partition: Option<u32>,
+    /// With the partition that is named with it, which is stronger than the one for all images of
+    /// the command.
+    pub(crate) image: ImageLocation,
     /// From the root, never empty.
     pub(crate) path: PathBuf,
     /// Whether a path was given.
     pub(crate) has_path: bool,
 }
 
+/// Reads an operand that is an image and nothing in it.
+pub(crate) fn whole_image(text: &OsStr) -> Outcome<ImageLocation> {
+    ImageLocation::parse(text).map_err(Failure::usage)
+}
+
+/// How to open an image, where it does not say by itself which part of it is meant.
+pub(crate) fn how(place: &Whereabouts, writable: bool) -> How {
+    let how = if writable {
+        How::writing()
+    } else {
+        How::reading()
+    };
+    how.offset(place.offset)
+        .partition(place.partition.map(PartitionName::Number))
+        .tell(|text| say(text))
+}
+
 impl ImagePath {
-    /// Takes `IMAGE:/path` and `IMAGE#N:/path` apart. `IMAGE` alone means its root. An existing
-    /// file whose name holds a colon, or ends like the number of a partition, wins over a shorter
-    /// one.
-    pub(crate) fn parse(text: &OsStr) -> Self {
-        Self::parse_with(text, |path| path.exists())
-    }
-
-    fn parse_with(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Self {
-        let bytes = text.as_bytes();
-        let at = |end: usize| {
-            let image = PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or(bytes)));
-            let path = bytes.get(end + 1..).unwrap_or(b"");
-            let has_path = end < bytes.len();
-            let mut from_root = Vec::with_capacity(path.len() + 1);
-            if !path.starts_with(b"/") {
-                from_root.push(b'/');
-            }
-            from_root.extend_from_slice(path);
-            Self {
-                image,
-                partition: None,
-                path: PathBuf::from(OsString::from_vec(from_root)),
-                has_path,
-            }
-        };
-        let colons = || (0..bytes.len()).filter(|&i| bytes.get(i) == Some(&b':'));
-        let ends = std::iter::once(bytes.len()).chain(colons().rev());
-        ends.map(at)
-            .flat_map(|place| {
-                let of_partition = place.clone().of_partition();
-                std::iter::once(place).chain(of_partition)
-            })
-            .find(|place| !place.image.as_os_str().is_empty() && exists(&place.image))
-            .unwrap_or_else(|| at(colons().find(|&i| i > 0).unwrap_or(bytes.len())))
-    }
-
-    /// Takes the number of a partition off the end of the image's name, `IMAGE#N`, if it is there.
-    fn of_partition(self) -> Option<Self> {
-        let name = self.image.as_os_str().as_bytes();
-        let mark = name.iter().rposition(|byte| *byte == b'#')?;
-        let (image, number) = name.split_at(mark);
-        let digits = number
-            .get(1..)
-            .filter(|all| all.iter().all(u8::is_ascii_digit))?;
-        let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
-        Some(Self {
-            image: PathBuf::from(OsStr::from_bytes(image)),
-            partition: Some(number),
-            ..self
+    /// Takes `IMAGE:/path` apart. `IMAGE` alone means its root.
+    pub(crate) fn parse(text: &OsStr) -> Outcome<Self> {
+        let (image, path) = ImageLocation::split(text).map_err(Failure::usage)?;
+        let inside = path.unwrap_or_default().as_bytes();
+        let mut from_root = Vec::with_capacity(inside.len() + 1);
+        if !inside.starts_with(b"/") {
+            from_root.push(b'/');
+        }
+        from_root.extend_from_slice(inside);
+        Ok(Self {
+            image,
+            path: PathBuf::from(OsString::from_vec(from_root)),
+            has_path: path.is_some(),
         })
     }
 
-    /// Which part of the image holds the file system: what was said with it, or else for all images
-    /// of the command.
-    fn part(&self, location: &ImageLocation) -> (Option<u64>, Option<u32>) {
-        match self.partition {
-            Some(number) => (None, Some(number)),
-            None => (location.offset, location.partition),
+    /// The root of an image.
+    pub(crate) fn root_of(image: ImageLocation) -> Self {
+        Self {
+            image,
+            path: "/".into(),
+            has_path: false,
         }
     }
 
@@ -102,7 +83,7 @@ impl ImagePath {
 
     /// The place inside an image that an operand of a command that changes images names.
     pub(crate) fn inside(text: &OsStr) -> Outcome<Self> {
-        let place = Self::parse(text);
+        let place = Self::parse(text)?;
         if place.has_path {
             Ok(place)
         } else {
@@ -114,31 +95,89 @@ impl ImagePath {
     }
 
     /// The place inside an image that an operand names which could also be a file of the host.
-    pub(crate) fn inside_if_any(text: &OsStr) -> Option<Self> {
-        let place = Self::parse(text);
+    pub(crate) fn inside_if_any(text: &OsStr) -> Outcome<Option<Self>> {
+        let place = Self::parse(text)?;
+        let Some(path) = place.image.path() else {
+            if place.has_path {
+                return Ok(Some(place));
+            }
+            let image = shown(&place.image);
+            return Err(Failure::usage(format!(
+                "{image} is an image: write {image}:/path for what is in it"
+            )));
+        };
         let looks_inside = || text.as_bytes().windows(2).any(|pair| pair == b":/");
-        let is_image = match place.image.metadata() {
+        let is_image = match path.metadata() {
             Ok(found) => !found.is_dir(),
             Err(_) => looks_inside(),
         };
-        (place.has_path && is_image).then_some(place)
+        Ok((place.has_path && is_image).then_some(place))
     }
 
     /// Opens the image for reading. What may be wrong with it although it opened goes to standard
     /// error.
-    pub(crate) fn open(&self, location: &ImageLocation) -> Outcome<Filesystem> {
-        let fs = self.open_silently(location)?;
+    pub(crate) fn open(&self, location: &Whereabouts) -> Outcome<Filesystem> {
+        let whole = self.open_whole(location, false)?;
+        self.open_in(&whole, location)
+    }
+
+    /// Opens the image for reading and writing, as [`ImagePath::open`] does for reading.
+    pub(crate) fn open_writable(&self, location: &Whereabouts) -> Outcome<Filesystem> {
+        let whole = self.open_whole(location, true)?;
+        self.open_writable_in(&whole, location)
+    }
+
+    /// Opens the whole of what the image is or lies in.
+    pub(crate) fn open_whole(
+        &self,
+        location: &Whereabouts,
+        writable: bool,
+    ) -> Outcome<SharedDevice> {
+        if writable {
+            refuse_reading_options(location)?;
+        }
+        let opened = self.image.open_whole(&how(location, writable));
+        opened.map_err(|e| self.not_opened(e, writable))
+    }
+
+    /// As [`ImagePath::open`], where the whole is open.
+    pub(crate) fn open_in(
+        &self,
+        whole: &SharedDevice,
+        location: &Whereabouts,
+    ) -> Outcome<Filesystem> {
+        let device = self.part_of(whole, location)?;
+        let journal = if location.as_is {
+            JournalChoice::Ignore
+        } else {
+            JournalChoice::Replay
+        };
+        let options = MountOptions::read_only().journal(journal).cut_short(true);
+        let options = with_journal(options, location)?;
+        let options = match location.superblock {
+            Some(wanted) => options.superblock(self.backup(&device, wanted)?),
+            None => options,
+        };
+        let fs = Filesystem::open_device(Arc::clone(&device), options).map_err(|e| {
+            let failure = self.cannot_open(whole, location, self.why(&e));
+            match (location.superblock, e.cause()) {
+                (None, Cause::Image(e)) if is_of_superblock(e.engine()) => {
+                    with_backup_hint(&device, failure)
+                }
+                _ => failure,
+            }
+        })?;
         self.warn(&fs);
         Ok(fs)
     }
 
-    /// Opens the image for reading and writing, as [`ImagePath::open`] does for reading.
-    pub(crate) fn open_writable(&self, location: &ImageLocation) -> Outcome<Filesystem> {
+    /// As [`ImagePath::open_writable`], where the whole is open for writing.
+    pub(crate) fn open_writable_in(
+        &self,
+        whole: &SharedDevice,
+        location: &Whereabouts,
+    ) -> Outcome<Filesystem> {
         refuse_reading_options(location)?;
-        let (offset, partition) = self.part(location);
-        let spec = OpenSpec::read_write(&self.image)
-            .offset(offset)
-            .partition(partition);
         let options = if time::is_reproducible() {
             // Neither the machine's speed nor its memory decides what is written when.
             MountOptions::read_write()
@@ -147,15 +186,36 @@ impl ImagePath {
         } else {
             MountOptions::read_write()
         };
-        let fs = Filesystem::open_spec(&spec, options).map_err(|e| {
+        let device = self.part_of(whole, location)?;
+        let fs = Filesystem::open_device(device, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Image(e) => why_not_writable(&self.image, e.engine()),
                 _ => None,
             };
-            self.cannot_open(location, why.unwrap_or_else(|| e.to_string()))
+            self.cannot_open(whole, location, why.unwrap_or_else(|| self.why(&e)))
         })?;
         self.warn(&fs);
         Ok(fs)
+    }
+
+    /// The part of the whole that holds the file system.
+    pub(crate) fn part_of(
+        &self,
+        whole: &SharedDevice,
+        location: &Whereabouts,
+    ) -> Outcome<SharedDevice> {
+        let part = self.image.part_of(Arc::clone(whole), &how(location, false));
+        part.map_err(Failure::new)
+    }
+
+    /// An error of opening the file system. Those of devices name the device themselves.
+    fn why(&self, e: &extant::Error) -> String {
+        match e.cause() {
+            Cause::Image(image) if matches!(image.engine(), EngineError::Device(_)) => {
+                e.to_string()
+            }
+            _ => in_image(&self.image, e),
+        }
     }
 
     /// Opens all of what holds the file system, without looking at it; for reading as long as no
@@ -168,31 +228,35 @@ impl ImagePath {
         may_be: impl Fn() -> bool,
     ) -> Outcome<SharedDevice> {
         const PAUSE: Duration = Duration::from_millis(10);
-        let spec = self.spec(writable).guarded(!writable);
+        let how = how(&Whereabouts::default(), writable).guarded(!writable);
         let end = Instant::now() + patience;
         loop {
-            match spec.open() {
+            match self.image.open_disk(&how) {
                 Err(DeviceError::InUse { .. }) if Instant::now() < end && may_be() => {
                     std::thread::sleep(PAUSE);
                 }
-                opened => return opened.map_err(|e| self.not_opened(e, writable)),
+                Err(e) => return Err(self.not_opened(e, writable)),
+                Ok(Opened {
+                    container: Some(container),
+                    ..
+                }) => {
+                    return Err(Failure::new(format!(
+                        "{} is {}, which is not mounted as it is: convert it first (extant convert \
+                         OLD NEW), or use the other commands, which need no mount",
+                        shown(&self.image),
+                        container.name
+                    )));
+                }
+                Ok(opened) => return Ok(opened.device),
             }
         }
     }
 
-    fn spec(&self, writable: bool) -> OpenSpec {
-        if writable {
-            OpenSpec::read_write(&self.image)
-        } else {
-            OpenSpec::read_only(&self.image)
-        }
-    }
-
     fn not_opened(&self, e: DeviceError, writable: bool) -> Failure {
-        let shown = e.to_string();
+        let text = e.to_string();
         let engine = EngineError::from(e);
         let why = why_not_writable(&self.image, &engine).filter(|_| writable);
-        Failure::new(why.unwrap_or(shown))
+        Failure::new(why.unwrap_or(text))
     }
 
     /// Opens the file system that lies at a place on a device that [`ImagePath::open_when_free`]
@@ -200,23 +264,17 @@ impl ImagePath {
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,
-        location: &ImageLocation,
+        location: &Whereabouts,
         options: MountOptions,
     ) -> Outcome<Filesystem> {
-        let (offset, partition) = self.part(location);
-        let spec = self.spec(false).offset(offset).partition(partition);
-        let part = spec.part_of(Arc::clone(&device)).map_err(Failure::new)?;
-        let is_whole = offset.is_none() && partition.is_none();
+        let part = self.part_of(&device, location)?;
         let fs = Filesystem::open_device(part, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Image(e) => why_not_writable(&self.image, e.engine()),
                 _ => None,
             };
             let why = why.unwrap_or_else(|| in_image(&self.image, &e));
-            match is_whole.then(|| hint_of(&device)).flatten() {
-                Some(hint) => Failure::new(format!("{why}\n{hint}")),
-                None => Failure::new(why),
-            }
+            self.cannot_open(&device, location, why)
         })?;
         self.warn(&fs);
         Ok(fs)
@@ -224,48 +282,17 @@ impl ImagePath {
 
     fn warn(&self, fs: &Filesystem) {
         for notice in fs.notices().iter().filter(|notice| notice.is_warning()) {
-            say(format_args!(
-                "warning: {}: {notice}",
-                Escaped::path(&self.image)
-            ));
+            say(format_args!("warning: {}: {notice}", shown(&self.image)));
         }
     }
 
-    fn open_silently(&self, location: &ImageLocation) -> Outcome<Filesystem> {
-        let (offset, partition) = self.part(location);
-        let spec = OpenSpec::read_only(&self.image)
-            .offset(offset)
-            .partition(partition);
-        let journal = if location.as_is {
-            JournalChoice::Ignore
-        } else {
-            JournalChoice::Replay
-        };
-        let options = MountOptions::read_only().journal(journal).cut_short(true);
-        let options = with_journal(options, location)?;
-        let options = match location.superblock {
-            Some(wanted) => options.superblock(self.backup(&spec, wanted)?),
-            None => options,
-        };
-        Filesystem::open_spec(&spec, options).map_err(|e| {
-            let failure = self.cannot_open(location, &e);
-            match (location.superblock, e.cause()) {
-                (None, Cause::Image(e)) if is_of_superblock(e.engine()) => {
-                    self.with_backup_hint(&spec, failure)
-                }
-                _ => failure,
-            }
-        })
-    }
-
     /// The backup superblock to read by.
-    fn backup(&self, spec: &OpenSpec, wanted: SuperblockAt) -> Outcome<SuperblockChoice> {
-        let device = spec.open().map_err(Failure::new)?;
-        let image = Escaped::path(&self.image);
+    fn backup(&self, device: &SharedDevice, wanted: SuperblockAt) -> Outcome<SuperblockChoice> {
+        let image = shown(&self.image);
         let found = match wanted {
-            SuperblockAt::Auto => extant_fsck::find_backup_superblock(&*device),
+            SuperblockAt::Auto => extant_fsck::find_backup_superblock(&**device),
             SuperblockAt::Block(block) => {
-                extant_fsck::superblock_in_block(&*device, Pblk::new(block))
+                extant_fsck::superblock_in_block(&**device, Pblk::new(block))
             }
         };
         let found = found.map_err(|e| Failure::new(format!("{image}: {e}")))?;
@@ -282,54 +309,48 @@ impl ImagePath {
         }
     }
 
-    /// Adds to a failure of reading the superblock where a sound backup of it is.
-    fn with_backup_hint(&self, spec: &OpenSpec, failure: Failure) -> Failure {
-        let backup = spec
-            .open()
-            .ok()
-            .and_then(|device| extant_fsck::find_backup_superblock(&*device).ok().flatten());
-        match (failure, backup) {
-            (Failure::Failed(text), Some((block, _))) => Failure::Failed(format!(
-                "{text}\nThere is a backup superblock in block {block}: read by it with --superblock auto, or mend the \
-                 image with `extant repair`."
-            )),
-            (failure, _) => failure,
-        }
-    }
-
     /// Why the image did not open, with advice where there is some.
-    fn cannot_open(&self, place: &ImageLocation, why: impl fmt::Display) -> Failure {
-        let hint = if self.part(place) == (None, None) {
-            self.partition_hint()
-        } else {
-            None
-        };
-        match hint {
+    fn cannot_open(
+        &self,
+        whole: &SharedDevice,
+        place: &Whereabouts,
+        why: impl fmt::Display,
+    ) -> Failure {
+        let is_whole =
+            self.image.partition().is_none() && (place.offset, place.partition) == (None, None);
+        match is_whole.then(|| hint_of(whole)).flatten() {
             Some(hint) => Failure::new(format!("{why}\n{hint}")),
             None => Failure::new(why),
         }
     }
 
-    /// What to do about a whole-disk image that was taken for a file system.
-    fn partition_hint(&self) -> Option<String> {
-        let device = OpenSpec::read_only(&self.image).open().ok()?;
-        hint_of(&device)
-    }
-
     /// The place as it is named on the command line, safe for a terminal.
     pub(crate) fn shown(&self) -> String {
-        let partition = self.partition.map(|number| format!("#{number}"));
-        format!(
-            "{}{}:{}",
-            Escaped::path(&self.image),
-            partition.unwrap_or_default(),
-            Escaped::path(&self.path)
-        )
+        format!("{}:{}", shown(&self.image), Escaped::path(&self.path))
     }
 
     /// A failure inside this image.
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
+    }
+}
+
+/// An image as it is named on the command line, safe for a terminal.
+pub(crate) fn shown(image: &ImageLocation) -> String {
+    Escaped(image.name().as_bytes()).to_string()
+}
+
+/// Adds to a failure of reading the superblock where a sound backup of it is.
+fn with_backup_hint(device: &SharedDevice, failure: Failure) -> Failure {
+    let backup = extant_fsck::find_backup_superblock(&**device)
+        .ok()
+        .flatten();
+    match (failure, backup) {
+        (Failure::Failed(text), Some((block, _))) => Failure::Failed(format!(
+            "{text}\nThere is a backup superblock in block {block}: read by it with --superblock auto, or mend the \
+             image with `extant repair`."
+        )),
+        (failure, _) => failure,
     }
 }
 
@@ -343,7 +364,7 @@ fn is_of_superblock(e: &EngineError) -> bool {
 }
 
 /// Refuses what a command that changes an image has no use for.
-pub(crate) fn refuse_reading_options(place: &ImageLocation) -> Outcome {
+pub(crate) fn refuse_reading_options(place: &Whereabouts) -> Outcome {
     if place.as_is {
         return Err(Failure::usage(
             "--as-is is about reading: nothing can be changed before the journal is replayed",
@@ -364,7 +385,7 @@ pub(crate) fn refuse_reading_options(place: &ImageLocation) -> Outcome {
 }
 
 /// Adds to the options the device that holds the journal, if one was named.
-pub(crate) fn with_journal(options: MountOptions, place: &ImageLocation) -> Outcome<MountOptions> {
+pub(crate) fn with_journal(options: MountOptions, place: &Whereabouts) -> Outcome<MountOptions> {
     Ok(match journal_device(place)? {
         Some(device) => options.journal_device(device),
         None => options,
@@ -372,11 +393,11 @@ pub(crate) fn with_journal(options: MountOptions, place: &ImageLocation) -> Outc
 }
 
 /// The device that holds the journal, if one was named.
-pub(crate) fn journal_device(place: &ImageLocation) -> Outcome<Option<SharedDevice>> {
+pub(crate) fn journal_device(place: &Whereabouts) -> Outcome<Option<SharedDevice>> {
     let Some(path) = &place.journal else {
         return Ok(None);
     };
-    let opened = OpenSpec::read_only(path).open();
+    let opened = whole_image(path.as_os_str())?.open(&how(&Whereabouts::default(), false));
     opened.map(Some).map_err(Failure::new)
 }
 
@@ -398,8 +419,8 @@ fn hint_of(device: &SharedDevice) -> Option<String> {
 }
 
 /// What an error of opening for writing is called: with what to do about it, where that is known.
-fn why_not_writable(image: &Path, e: &EngineError) -> Option<String> {
-    let image = Escaped::path(image);
+pub(crate) fn why_not_writable(image: &ImageLocation, e: &EngineError) -> Option<String> {
+    let image = shown(image);
     Some(match e {
         EngineError::Device(device) => match &**device {
             DeviceError::InUse { .. } => format!(
@@ -425,58 +446,4 @@ fn is_refusal(e: &io::Error) -> bool {
         e.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str, existing: &[&str]) -> (String, String) {
-        let place = ImagePath::parse_with(OsStr::new(text), |path| {
-            existing.iter().any(|known| Path::new(known) == path)
-        });
-        let show = |path: &Path| path.display().to_string();
-        (show(&place.image), show(&place.path))
-    }
-
-    fn expected(image: &str, path: &str) -> (String, String) {
-        (image.to_owned(), path.to_owned())
-    }
-
-    #[test]
-    fn an_image_and_a_path_are_told_apart() {
-        assert_eq!(parse("a.img", &["a.img"]), expected("a.img", "/"));
-        assert_eq!(parse("a.img:", &["a.img"]), expected("a.img", "/"));
-        assert_eq!(parse("a.img:/etc", &["a.img"]), expected("a.img", "/etc"));
-        assert_eq!(parse("a.img:etc", &["a.img"]), expected("a.img", "/etc"));
-        assert_eq!(parse("a.img:/e:f", &["a.img"]), expected("a.img", "/e:f"));
-        assert_eq!(parse("gone:/e:f", &[]), expected("gone", "/e:f"));
-    }
-
-    #[test]
-    fn a_partition_is_named_with_its_image_unless_a_file_is_called_so() {
-        let partition = |text: &str, existing: &[&str]| {
-            let place = ImagePath::parse_with(OsStr::new(text), |path| {
-                existing.iter().any(|known| Path::new(known) == path)
-            });
-            let image = place.image.display().to_string();
-            (image, place.partition, place.path.display().to_string())
-        };
-        let whole = |image: &str, number, path: &str| (image.to_owned(), number, path.to_owned());
-        assert_eq!(partition("d#2:/f", &["d"]), whole("d", Some(2), "/f"));
-        assert_eq!(partition("d#2", &["d"]), whole("d", Some(2), "/"));
-        assert_eq!(partition("d#2:/f", &["d", "d#2"]), whole("d#2", None, "/f"));
-        assert_eq!(partition("d:/f#2", &["d"]), whole("d", None, "/f#2"));
-        assert_eq!(partition("d#x:/f", &["d"]), whole("d#x", None, "/f"));
-        assert_eq!(partition("d#:/f", &["d"]), whole("d#", None, "/f"));
-        assert_eq!(partition("gone#2:/f", &["d"]), whole("gone#2", None, "/f"));
-    }
-
-    #[test]
-    fn an_existing_file_with_a_colon_wins() {
-        let existing = ["a", "a:b"];
-        assert_eq!(parse("a:b", &existing), expected("a:b", "/"));
-        assert_eq!(parse("a:b:/etc", &existing), expected("a:b", "/etc"));
-        assert_eq!(parse("a:c", &existing), expected("a", "/c"));
-    }
 }

@@ -1,13 +1,17 @@
 //! The images that a command changes: opened once each, closed at the end whatever happened.
 
-use crate::args::ImageLocation;
+use crate::args::Whereabouts;
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::operands::expand;
-use extant::{Cause, Filesystem, WalkEntry};
+use extant::{Cause, Filesystem, SharedDevice, WalkEntry};
+use extant_blockdev::list_partitions;
+use extant_image::{Carrier, ImageLocation, PartitionName};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Device and inode number of a file of the host, which tell it apart whatever it is called.
 pub(crate) type FileId = (u64, u64);
@@ -15,21 +19,45 @@ pub(crate) type FileId = (u64, u64);
 /// The images of one command.
 #[derive(Debug)]
 pub(crate) struct Images<'a> {
-    location: &'a ImageLocation,
+    location: &'a Whereabouts,
     open: Vec<Opened>,
+}
+
+/// What tells a disk apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Identity {
+    File(FileId),
+    Elsewhere(Carrier),
+}
+
+impl Identity {
+    /// That of a disk that exists; opening says what is wrong with one that does not.
+    pub(crate) fn of(image: &ImageLocation) -> Option<Self> {
+        let found = match image.carrier() {
+            Carrier::File(path) => path.metadata(),
+            Carrier::Descriptor(number) => std::fs::metadata(format!("/proc/self/fd/{number}")),
+            other => return Some(Self::Elsewhere(other.clone())),
+        };
+        found
+            .ok()
+            .map(|found| Self::File((found.dev(), found.ino())))
+    }
 }
 
 #[derive(Debug)]
 struct Opened {
-    id: Option<FileId>,
-    path: PathBuf,
-    partition: Option<u32>,
+    id: Option<Identity>,
+    image: ImageLocation,
+    /// The whole disk.
+    whole: SharedDevice,
+    /// The bytes of it that hold the file system.
+    bytes: Range<u64>,
     fs: Filesystem,
     writable: bool,
 }
 
 impl<'a> Images<'a> {
-    pub(crate) fn new(location: &'a ImageLocation) -> Self {
+    pub(crate) fn new(location: &'a Whereabouts) -> Self {
         Self {
             location,
             open: Vec::new(),
@@ -48,62 +76,95 @@ impl<'a> Images<'a> {
     }
 
     fn get(&mut self, at: &ImagePath, writable: bool) -> Outcome<Filesystem> {
-        // One that does not exist is an error of opening.
-        let id = at
-            .image
-            .metadata()
-            .ok()
-            .map(|found| (found.dev(), found.ino()));
-        let known = self.open.iter().find(|opened| {
-            let is_same = opened.id == id && opened.partition == at.partition;
-            id.is_some() && is_same && (opened.writable || !writable)
-        });
-        if let Some(opened) = known {
-            return Ok(opened.fs.clone());
+        let id = Identity::of(&at.image);
+        let is_known =
+            |opened: &&Opened| id.is_some() && opened.id == id && (opened.writable || !writable);
+        // A disk is opened once, and one lock is held on it, whatever parts of it are used.
+        let whole = match self.open.iter().find(is_known) {
+            Some(known) => Arc::clone(&known.whole),
+            None => at.open_whole(self.location, writable)?,
+        };
+        let bytes = self
+            .bytes(at, &whole)
+            .map_err(|failure| self.with_advice(failure))?;
+        for known in self.open.iter().filter(is_known) {
+            if known.bytes == bytes {
+                return Ok(known.fs.clone());
+            }
+            if (known.writable || writable)
+                && known.bytes.start < bytes.end
+                && bytes.start < known.bytes.end
+            {
+                return Err(Failure::new(format!(
+                    "{} and {} lie over each other: one command changes only one of them",
+                    shown(&known.image),
+                    shown(&at.image)
+                )));
+            }
         }
         let opened = if writable {
-            at.open_writable(self.location)
+            at.open_writable_in(&whole, self.location)
         } else {
-            at.open(self.location)
+            at.open_in(&whole, self.location)
         };
-        let fs = opened.map_err(|failure| self.with_advice(failure, id))?;
+        let fs = opened.map_err(|failure| self.with_advice(failure))?;
         self.open.push(Opened {
             id,
-            path: at.image.clone(),
-            partition: at.partition,
+            image: at.image.clone(),
+            whole,
+            bytes,
             fs: fs.clone(),
             writable,
         });
         Ok(fs)
     }
 
-    /// Adds to a failure of opening a further image what to do about partitions.
-    fn with_advice(&self, failure: Failure, id: Option<FileId>) -> Failure {
-        let is_chosen = self.location.partition.is_some() || self.location.offset.is_some();
-        let advice = if id.is_some() && self.open.iter().any(|opened| opened.id == id) {
-            "Two partitions of one disk are not opened at once: copy out into a directory first, and then in."
-        } else if is_chosen && !self.open.is_empty() {
-            "--partition and --offset are about every image of a command: name a partition with its image, IMAGE#N:/path, \
-             where they differ."
-        } else {
-            return failure;
+    /// The bytes of a disk that a place is in.
+    fn bytes(&self, at: &ImagePath, whole: &SharedDevice) -> Outcome<Range<u64>> {
+        let default = self.location.partition.map(PartitionName::Number);
+        let start = match (at.image.partition(), &default, self.location.offset) {
+            (Some(partition), ..) | (None, Some(partition), _) => {
+                let number = partition.number_on(whole).map_err(Failure::new)?;
+                let table = list_partitions(&**whole).map_err(Failure::new)?;
+                let found = table.partitions.iter().find(|part| part.number == number);
+                // One that is not there is an error of opening.
+                found.map_or(0, |part| part.start)
+            }
+            (None, None, offset) => offset.unwrap_or(0),
         };
+        let part = at.part_of(whole, self.location)?;
+        Ok(start..start.saturating_add(part.size()))
+    }
+
+    /// Adds to a failure of opening a further image what to do about partitions.
+    fn with_advice(&self, failure: Failure) -> Failure {
+        let is_chosen = self.location.partition.is_some() || self.location.offset.is_some();
         match failure {
-            Failure::Failed(text) => Failure::Failed(format!("{text}\n{advice}")),
+            Failure::Failed(text) if is_chosen && !self.open.is_empty() => {
+                Failure::Failed(format!(
+                    "{text}\n--partition and --offset are about every image of a command: name a \
+                     partition with its image, IMAGE#N:/path, where they differ."
+                ))
+            }
             failure => failure,
         }
     }
 
     /// The files that hold the images.
     pub(crate) fn files(&self) -> Vec<FileId> {
-        self.open.iter().filter_map(|opened| opened.id).collect()
+        let ids = self.open.iter().filter_map(|opened| opened.id.as_ref());
+        ids.filter_map(|id| match id {
+            Identity::File(file) => Some(*file),
+            Identity::Elsewhere(_) => None,
+        })
+        .collect()
     }
 
     /// Closes the images, so that what was `done` is durable. An error of closing comes in addition
     /// to what failed before.
     pub(crate) fn close(self, done: Outcome) -> Outcome {
         let mut outcome = done;
-        for Opened { path, fs, .. } in self.open.into_iter().filter(|opened| opened.writable) {
+        for Opened { image, fs, .. } in self.open.into_iter().filter(|opened| opened.writable) {
             if let Err(e) = fs.close() {
                 if let Err(earlier) = outcome {
                     // Its exit code is that of the closing, too.
@@ -111,7 +172,7 @@ impl<'a> Images<'a> {
                 }
                 outcome = Err(Failure::new(format!(
                     "{}; what was changed last may be lost",
-                    in_image(&path, &e)
+                    in_image(&image, &e)
                 )));
             }
         }
@@ -165,7 +226,7 @@ impl Problems {
 /// and the others are done all the same.
 pub(crate) fn change_each(
     operands: &[OsString],
-    location: &ImageLocation,
+    location: &Whereabouts,
     mut change: impl FnMut(&Filesystem, &ImagePath, &mut Problems) -> Outcome,
 ) -> Outcome {
     let places = operands
@@ -178,7 +239,7 @@ pub(crate) fn change_each(
         // Said once for each file system.
         let mut unopened = Vec::new();
         for at in &places {
-            let file_system = (&at.image, at.partition);
+            let file_system = &at.image;
             if unopened.contains(&file_system) {
                 continue;
             }

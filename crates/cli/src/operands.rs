@@ -1,7 +1,7 @@
 //! What operands name: patterns are looked up in the image, and a command that reads goes on after
 //! one that cannot be read.
 
-use crate::args::ImageLocation;
+use crate::args::Whereabouts;
 use crate::failure::{Failure, Outcome};
 use crate::glob;
 use crate::image_path::ImagePath;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 /// Reads what each operand names. What fails is said, and the others are read all the same.
 pub(crate) fn read_each(
     operands: &[OsString],
-    location: &ImageLocation,
+    location: &Whereabouts,
     mut read: impl FnMut(&Filesystem, &ImagePath) -> Outcome,
 ) -> Outcome {
     let mut problems = Problems::default();
-    for (fs, at) in found(operands, &mut Images::new(location), &mut problems) {
+    for (fs, at) in found(operands, &mut Images::new(location), &mut problems)? {
         match read(&fs, &at) {
             Err(Failure::PipeClosed) => return Err(Failure::PipeClosed),
             outcome => problems.check(outcome),
@@ -33,10 +33,11 @@ pub(crate) fn found(
     operands: &[OsString],
     images: &mut Images<'_>,
     problems: &mut Problems,
-) -> Vec<(Filesystem, ImagePath)> {
+) -> Outcome<Vec<(Filesystem, ImagePath)>> {
+    let places = operands.iter().map(|text| ImagePath::parse(text));
+    let places = places.collect::<Outcome<Vec<_>>>()?;
     let mut all = Vec::new();
-    for text in operands {
-        let at = ImagePath::parse(text);
+    for at in places {
         let opened = images
             .readable(&at)
             .and_then(|fs| Ok((expand(&fs, &at)?, fs)));
@@ -45,7 +46,7 @@ pub(crate) fn found(
             Err(failure) => problems.note(failure),
         }
     }
-    all
+    Ok(all)
 }
 
 /// What a place stands for: itself, or where its path is a pattern and no file has that name, all

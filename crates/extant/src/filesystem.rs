@@ -3,11 +3,12 @@
 use crate::mount::Mount;
 use crate::path::{LastLink, resolve, resolve_with};
 use crate::{Error, File, Metadata, MountOptions, OpenOptions, OpenSpec, ReadDir, Result, Walk};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{DeviceError, DeviceResult, SharedDevice};
 use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, OpenForWriting, StatFs};
 use extant_core::inode::{Held, Inode};
 use extant_core::ops::{self, Caller, OpContext, OpenFor};
+use extant_image::{How, ImageLocation};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Opens the image or block device at `path` for reading.
+    /// Opens the image or block device at `path` for reading. What is written like an address, or
+    /// has a partition behind a `#`, is read as [`ImageLocation::parse`] reads it.
     ///
     /// A journal that was not closed cleanly is replayed into memory; the image is not touched.
     ///
@@ -32,10 +34,11 @@ impl Filesystem {
     /// When the file cannot be opened, is no ext2, ext3 or ext4 file system, is corrupt, or uses
     /// features this crate does not read (named by the error).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_spec(&OpenSpec::read_only(path), MountOptions::read_only())
+        Self::open_text(path.as_ref(), &How::reading(), MountOptions::read_only())
     }
 
-    /// Opens the image or block device at `path` for reading and writing.
+    /// Opens the image or block device at `path` for reading and writing. Addresses and partitions
+    /// are read as in [`Filesystem::open`].
     ///
     /// A journal that was not closed cleanly is replayed first, and files that a crash left without
     /// names or half truncated are dealt with. Nobody else can open the image for writing
@@ -45,7 +48,26 @@ impl Filesystem {
     /// As for [`Filesystem::open`]; when the image is in use, cannot be written, or has features
     /// that this crate reads but does not write (named by the error).
     pub fn open_writable(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_spec(&OpenSpec::read_write(path), MountOptions::read_write())
+        Self::open_text(path.as_ref(), &How::writing(), MountOptions::read_write())
+    }
+
+    fn open_text(text: &Path, how: &How, options: MountOptions) -> Result<Self> {
+        let location = ImageLocation::parse(text)
+            .map_err(|e| Error::engine(PathBuf::new(), DeviceError::from(e).into()))?;
+        Self::open_location(&location, how, options)
+    }
+
+    /// Opens the file system at a location: for reading, or for writing if both `how` and `options`
+    /// say so.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`] and [`Filesystem::open_writable`].
+    pub fn open_location(
+        location: &ImageLocation,
+        how: &How,
+        options: MountOptions,
+    ) -> Result<Self> {
+        Self::on_device(location.open(how), Path::new(&location.name()), options)
     }
 
     /// Opens the file system at an offset or in a partition of a file: for reading, or for writing
@@ -54,15 +76,22 @@ impl Filesystem {
     /// # Errors
     /// As for [`Filesystem::open`] and [`Filesystem::open_writable`].
     pub fn open_spec(spec: &OpenSpec, options: MountOptions) -> Result<Self> {
-        let opened = spec
-            .open()
+        Self::on_device(spec.open(), spec.path(), options)
+    }
+
+    fn on_device(
+        device: DeviceResult<SharedDevice>,
+        name: &Path,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let opened = device
             .map_err(EngineError::from)
             .and_then(|device| Fs::open(device, options));
         match opened {
             Ok(fs) => Ok(Self::mounted(fs)),
             // Errors of devices name the device themselves.
             Err(e @ EngineError::Device(_)) => Err(Error::engine(PathBuf::new(), e)),
-            Err(e) => Err(Error::engine(spec.path(), e)),
+            Err(e) => Err(Error::engine(name, e)),
         }
     }
 

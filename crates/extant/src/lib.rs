@@ -67,6 +67,9 @@
 //!
 //! | feature | default | meaning |
 //! |---|---|---|
+//! | `formats` | no | images in formats: qcow2, VHD, VMDK, Android sparse, compressed |
+//! | `remote` | no | images behind HTTP and in object stores, by their URLs |
+//! | `tls` | no | NBD through TLS |
 //! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
 //!
 //! # Modules
@@ -136,6 +139,7 @@ pub use extant_format::superblock::{ErrorRecord, ErrorsBehaviour};
 pub use extant_format::{
     BlockSize, Expected, FormatError, FormatResult, Group, Ino, Lblk, Pblk, Structure, Tid,
 };
+pub use extant_image as image;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use freeze::Frozen;

@@ -8,6 +8,9 @@
 //! [`SharedDevice`](extant_blockdev::SharedDevice), whatever it is; what cannot be opened is
 //! refused with a sentence that says what to do. `docs/user/remote.md` has the grammar.
 //!
+//! What a disk lies in (qcow2, VHD, a compressed image) is seen from its content, with the feature
+//! `formats`. The feature `remote` brings HTTP and object stores.
+//!
 //! | module | owns |
 //! |---|---|
 //! | `location` | [`ImageLocation`]: what addresses mean, and how they are shown |
@@ -26,7 +29,8 @@ mod operand;
 mod partition;
 mod uri;
 
+pub use extant_blockdev::{NbdAddress, NbdTransport};
 pub use location::{Carrier, ImageLocation};
-pub use open::How;
+pub use open::{Container, How, Opened};
 pub use partition::PartitionName;
 pub use uri::AddressError;

@@ -3,12 +3,17 @@
 use crate::location::{Carrier, ImageLocation};
 use crate::{PartitionName, descriptor};
 use extant_blockdev::{
-    Backend, DeviceError, DeviceResult, FileOptions, SharedDevice, WindowDevice,
+    Backend, DeviceError, DeviceResult, FileOptions, NbdDevice, NbdOptions, SharedDevice,
+    WindowDevice,
 };
+use std::fmt;
 use std::sync::Arc;
 
+/// What is called with what a person should know while something takes long.
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How to open what is at a location: for reading or for writing, and which part of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct How {
     writable: bool,
     guarded: bool,
@@ -17,6 +22,29 @@ pub struct How {
     offset: Option<u64>,
     length: Option<u64>,
     partition: Option<PartitionName>,
+    tell: Option<Tell>,
+}
+
+/// What a location leads to.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Opened {
+    /// The disk, whatever it lies in.
+    pub device: SharedDevice,
+    /// What it lies in; `None` where all bytes are those of the disk.
+    pub container: Option<Container>,
+}
+
+/// A format of disk images that a disk lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Container {
+    /// The word for programs, such as `qcow2`.
+    pub word: &'static str,
+    /// What it is, as words that go after "is".
+    pub name: &'static str,
+    /// Bytes of the container itself.
+    pub size: u64,
 }
 
 impl How {
@@ -31,6 +59,7 @@ impl How {
             offset: None,
             length: None,
             partition: None,
+            tell: None,
         }
     }
 
@@ -88,6 +117,13 @@ impl How {
         self
     }
 
+    /// Sets what is called with what a person should know while opening takes long.
+    #[must_use]
+    pub fn tell(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.tell = Some(Arc::new(tell));
+        self
+    }
+
     /// Returns whether it is opened for writing as well.
     #[must_use]
     pub fn is_writable(&self) -> bool {
@@ -107,6 +143,17 @@ impl How {
     }
 }
 
+impl fmt::Debug for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("How")
+            .field("writable", &self.writable)
+            .field("offset", &self.offset)
+            .field("length", &self.length)
+            .field("partition", &self.partition)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ImageLocation {
     /// Opens the device: the whole of what is at the location, or the part that the location or
     /// `how` asks for.
@@ -117,19 +164,86 @@ impl ImageLocation {
         self.part_of(self.open_whole(how)?, how)
     }
 
-    /// Opens the whole of what is at the location, whatever part of it is asked for.
+    /// Opens the whole of the disk at the location, whatever part of it is asked for.
+    ///
+    /// # Errors
+    /// As for [`ImageLocation::open_disk`].
+    pub fn open_whole(&self, how: &How) -> DeviceResult<SharedDevice> {
+        Ok(self.open_disk(how)?.device)
+    }
+
+    /// Opens the whole of the disk at the location, and says what it lies in. A container is known
+    /// by its content.
     ///
     /// # Errors
     /// - those of [`FileOptions::open`] for a path and for the number of an open file;
+    /// - what the server says, for what is elsewhere;
     /// - `Refused` for what cannot be opened, or not in this way.
-    pub fn open_whole(&self, how: &How) -> DeviceResult<SharedDevice> {
+    pub fn open_disk(&self, how: &How) -> DeviceResult<Opened> {
+        self.look_into(self.open_carrier(how)?, how)
+    }
+
+    #[cfg(feature = "formats")]
+    fn look_into(&self, device: SharedDevice, how: &How) -> DeviceResult<Opened> {
+        use extant_formats::{FormatError, OpenHow, recognise};
+        let Some(format) = recognise(&*device)? else {
+            return Ok(Opened {
+                device,
+                container: None,
+            });
+        };
+        let container = Container {
+            word: format.word(),
+            name: format.name(),
+            size: device.size(),
+        };
+        let mut into = if how.writable {
+            OpenHow::read_write()
+        } else {
+            OpenHow::read_only()
+        };
+        if let Some(path) = self.path() {
+            into = into.beside(path);
+        }
+        if let Some(tell) = how.tell.clone() {
+            into = into.tell(move |notice| tell(&notice.to_string()));
+        }
+        let name = device.name();
+        let opened = extant_formats::open(device, format, &into);
+        let device = opened.map_err(|e| match e {
+            FormatError::Device(e) => e,
+            e => {
+                let text = e.to_string();
+                let about = text.strip_prefix(&name).map(|rest| format!("it{rest}"));
+                self.refused(&about.unwrap_or(text))
+            }
+        })?;
+        Ok(Opened {
+            device,
+            container: Some(container),
+        })
+    }
+
+    #[cfg(not(feature = "formats"))]
+    fn look_into(&self, device: SharedDevice, _how: &How) -> DeviceResult<Opened> {
+        Ok(Opened {
+            device,
+            container: None,
+        })
+    }
+
+    fn open_carrier(&self, how: &How) -> DeviceResult<SharedDevice> {
         match self.carrier() {
             Carrier::File(path) => Ok(Arc::new(how.file_options().open(path)?)),
             Carrier::Descriptor(number) => Ok(Arc::new(descriptor::open(*number, how)?)),
-            Carrier::Nbd(_) => Err(self.refused(
-                "NBD exports cannot be opened by this build: attach it with nbd-client, and name \
-                 the device it makes",
-            )),
+            Carrier::Nbd(address) => {
+                let options = if how.writable {
+                    NbdOptions::read_write()
+                } else {
+                    NbdOptions::read_only()
+                };
+                Ok(Arc::new(NbdDevice::connect(address, options)?))
+            }
             Carrier::Http(url) | Carrier::Object(url) => self.open_remote(url, how),
         }
     }

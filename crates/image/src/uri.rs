@@ -29,6 +29,15 @@ impl AddressError {
     }
 }
 
+impl From<AddressError> for extant_blockdev::DeviceError {
+    fn from(error: AddressError) -> Self {
+        Self::Refused {
+            place: error.address,
+            reason: error.reason,
+        }
+    }
+}
+
 /// An address as text that cannot command a terminal, without its secrets.
 pub(crate) fn shown(address: &[u8]) -> String {
     let open = String::from_utf8_lossy(&without_secrets(address)).into_owned();

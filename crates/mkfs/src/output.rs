@@ -185,6 +185,22 @@ impl Output {
         })
     }
 
+    /// Returns the first `size` bytes of a device that is open for writing, without the marks of
+    /// what was there. `is_part` says that it is a part of a disk, whose end is no place for a
+    /// GPT's backup.
+    ///
+    /// # Errors
+    /// When it has no room for so many bytes, or fails.
+    pub fn in_place_of(
+        place: &SharedDevice,
+        size: u64,
+        is_part: bool,
+    ) -> Result<Self, OutputError> {
+        let device = WindowDevice::new(Arc::clone(place), 0, size)?;
+        unmark(&**place, size, is_part)?;
+        Ok(Self::on_device(Arc::new(device), false))
+    }
+
     /// Makes a device of the caller's, as it is.
     #[must_use]
     pub fn on_device(device: SharedDevice, zeroed: bool) -> Self {

@@ -104,6 +104,35 @@ pub fn standing(
     })
 }
 
+/// Looks at a device that an image is made on, as [`standing`] does at a path. `is_part` says that
+/// it is a part of a disk, whose end is no place for a GPT's backup.
+///
+/// # Errors
+/// What reading gives.
+pub fn standing_on(
+    place: &dyn BlockDevice,
+    is_part: bool,
+    asked: Option<&Identity>,
+) -> Result<Standing, OutputError> {
+    let marks = lasting_marks(place)?;
+    let other = |content: Content| Standing::Other(content.name().to_owned());
+    if let Some(mark) = marks.iter().find(|mark| mark.content != Content::Gpt) {
+        return Ok(other(mark.content));
+    }
+    Ok(match Content::on(place)? {
+        content if content.is_ext() => file_system(place, content, asked)?,
+        // Of a device only what is known counts: what was there before is never zero.
+        Content::Empty | Content::Unknown | Content::Text | Content::Zeros => {
+            if marks.is_empty() || is_part {
+                Standing::Vacant
+            } else {
+                Standing::Other("the backup of a GPT at its end".to_owned())
+            }
+        }
+        content => other(content),
+    })
+}
+
 /// The identity that was asked for by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {

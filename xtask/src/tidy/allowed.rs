@@ -137,8 +137,11 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-testkit", &["extant-blockdev"]),
     ("extant-blockdev", &["extant-sync"]),
     ("extant-remote", &["extant-blockdev", "extant-sync"]),
-    ("extant-image", &["extant-blockdev", "extant-remote"]),
     ("extant-serve", &["extant-blockdev", "extant-sync"]),
+    (
+        "extant-image",
+        &["extant-blockdev", "extant-formats", "extant-remote"],
+    ),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
         "extant-store",

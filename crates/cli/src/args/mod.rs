@@ -54,7 +54,7 @@ Exit codes (check, repair, tune and resize have their own):
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) location: ImageLocation,
+    pub(crate) location: Whereabouts,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -69,7 +69,7 @@ impl Args {
             Command::Man(_) => "man",
             _ => return Ok(()),
         };
-        if self.location == ImageLocation::default() {
+        if self.location == Whereabouts::default() {
             return Ok(());
         }
         Err(Failure::usage(format!(
@@ -81,7 +81,7 @@ impl Args {
 
 /// Where in a file the file system is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, ClapArgs)]
-pub(crate) struct ImageLocation {
+pub(crate) struct Whereabouts {
     /// Use partition N of a whole-disk image (GPT or MBR)
     #[arg(
         long,
@@ -217,7 +217,7 @@ pub(crate) enum Command {
 }
 
 /// Make an ext4 image, empty or from a directory or tar archive
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant mkfs rootfs.img --from ./rootfs --size auto

@@ -1,7 +1,7 @@
 //! `extant acl`.
 
 use crate::acl::{Change, changed, of_mode};
-use crate::args::{AclArgs, AclDo, ImageLocation};
+use crate::args::{AclArgs, AclDo, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::change_each;
@@ -10,7 +10,7 @@ use crate::output::Output;
 use extant::{Acl, AclKind, Filesystem};
 use std::io::Write;
 
-pub(super) fn run(args: &AclArgs, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &AclArgs, location: &Whereabouts) -> Outcome {
     match &args.what {
         AclDo::Get { paths } => {
             let mut output = Output::new();

@@ -1,6 +1,6 @@
 //! `extant cat`.
 
-use crate::args::{Cat, ImageLocation};
+use crate::args::{Cat, Whereabouts};
 use crate::failure::Outcome;
 use crate::image_path::ImagePath;
 use crate::operands::read_each;
@@ -11,7 +11,7 @@ use std::io::Write;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-pub(super) fn run(args: &Cat, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Cat, location: &Whereabouts) -> Outcome {
     let mut output = Output::new();
     let done = read_each(&args.paths, location, |fs, from| one(fs, from, &mut output));
     output.finish()?;

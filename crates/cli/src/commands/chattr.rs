@@ -1,6 +1,6 @@
 //! `extant chattr` and `extant lsattr`.
 
-use crate::args::{Chattr, ImageLocation, Lsattr};
+use crate::args::{Chattr, Lsattr, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
@@ -70,7 +70,7 @@ impl Change {
     }
 }
 
-pub(super) fn run(args: &Chattr, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Chattr, location: &Whereabouts) -> Outcome {
     let text = args.change.to_string_lossy();
     let (mut change, mut paths) = (Change::default(), args.paths.clone());
     if args.project.is_some() && !text.starts_with(['+', '-', '=']) {
@@ -102,7 +102,7 @@ fn tree(fs: &Filesystem, at: &ImagePath, change: Change, problems: &mut Problems
     })
 }
 
-pub(super) fn list(args: &Lsattr, location: &ImageLocation) -> Outcome {
+pub(super) fn list(args: &Lsattr, location: &Whereabouts) -> Outcome {
     let mut output = Output::new();
     let done = read_each(&args.paths, location, |fs, from| {
         let fail = |e: extant::Error| from.failure(&e);

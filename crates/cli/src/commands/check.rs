@@ -2,16 +2,15 @@
 //! usage.
 
 use super::exit_codes::{ERRORS, OPERATIONAL};
-use crate::args::{Check, ImageLocation};
+use crate::args::{Check, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::{how, journal_device, shown, whole_image};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::replayed;
-use extant::{Escaped, OpenSpec};
 use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 /// A finding, for programs.
@@ -42,7 +41,7 @@ struct Summary {
     blocks: u64,
 }
 
-pub(super) fn run(args: &Check, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Check, location: &Whereabouts) -> Outcome {
     let report = check(args, location).map_err(|text| {
         say(text);
         Failure::Code(OPERATIONAL)
@@ -62,27 +61,18 @@ pub(super) fn run(args: &Check, location: &ImageLocation) -> Outcome {
     }
 }
 
-fn check(args: &Check, location: &ImageLocation) -> Result<Report, String> {
+fn check(args: &Check, location: &Whereabouts) -> Result<Report, String> {
     if location.superblock.is_some() {
         return Err(
             "--superblock is about reading files: a check finds a backup by itself".to_owned(),
         );
     }
-    let image = Path::new(&args.image);
-    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", Escaped::path(image));
-    let device = OpenSpec::read_only(image)
-        .offset(location.offset)
-        .partition(location.partition)
-        .open()
+    let image = whole_image(args.image.as_ref()).map_err(text_of)?;
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", shown(&image));
+    let device = image
+        .open(&how(location, false))
         .map_err(|e| e.to_string())?;
-    let journal = match &location.journal {
-        Some(path) => Some(
-            OpenSpec::read_only(path)
-                .open()
-                .map_err(|e| e.to_string())?,
-        ),
-        None => None,
-    };
+    let journal = journal_device(location).map_err(text_of)?;
     let bars = Bars::new("checking");
     let options = Options::default().as_is(location.as_is);
     let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
@@ -102,6 +92,14 @@ fn check(args: &Check, location: &ImageLocation) -> Result<Report, String> {
         extant_fsck::Error::Device(e) => e.to_string(),
         e => named(&e),
     })
+}
+
+/// What a failure says.
+pub(super) fn text_of(failure: Failure) -> String {
+    match failure {
+        Failure::Usage(text) | Failure::Failed(text) => text,
+        Failure::Said | Failure::Code(_) | Failure::PipeClosed => String::new(),
+    }
 }
 
 /// Shows the passes.

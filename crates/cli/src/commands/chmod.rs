@@ -1,6 +1,6 @@
 //! `extant chmod`.
 
-use crate::args::{Chmod, ImageLocation};
+use crate::args::{Chmod, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
@@ -9,7 +9,7 @@ use crate::path::follow;
 use extant::{FileType, Filesystem, Metadata, Result};
 use std::path::Path;
 
-pub(super) fn run(args: &Chmod, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Chmod, location: &Whereabouts) -> Outcome {
     let change = ModeChange::parse(&args.mode).map_err(Failure::usage)?;
     change_each(&args.paths, location, |fs, at, problems| {
         let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;

@@ -1,6 +1,6 @@
 //! `extant chown`.
 
-use crate::args::{Chown, ImageLocation};
+use crate::args::{Chown, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
@@ -12,7 +12,7 @@ use std::path::Path;
 /// The attribute that holds a file's capabilities.
 const CAPABILITIES: &str = "security.capability";
 
-pub(super) fn run(args: &Chown, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Chown, location: &Whereabouts) -> Outcome {
     let spec = OwnerSpec::parse(&args.owner).map_err(Failure::usage)?;
     change_each(&args.paths, location, |fs, at, problems| {
         let owner = spec.look_up(fs).map_err(Failure::new)?;

@@ -1,7 +1,7 @@
 //! `extant convert`.
 
 use super::mkfs::replacing;
-use crate::args::{Convert, ImageLocation};
+use crate::args::{Convert, Whereabouts};
 use crate::container::{describe, format_of, output, second_file, write_simg};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) fn run(args: &Convert, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
     refuse(args, location)?;
     let format = format_of(&args.target, args.format.as_deref())?;
     if format != Format::Simg && (args.crc || args.holes_dont_care) {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Convert, location: &ImageLocation) -> Outcome {
     tell(args, format, &source, read)
 }
 
-fn refuse(args: &Convert, location: &ImageLocation) -> Outcome {
+fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
     if [&args.source, &args.target]
         .iter()
         .any(|path| path.as_os_str() == "-")
@@ -82,7 +82,7 @@ struct Source {
 }
 
 impl Source {
-    fn open(args: &Convert, location: &ImageLocation) -> Outcome<Self> {
+    fn open(args: &Convert, location: &Whereabouts) -> Outcome<Self> {
         let options = FileOptions::read_only().guarded(true);
         let file: SharedDevice = Arc::new(options.open(&args.source).map_err(Failure::new)?);
         let seen = match args.source_format {

@@ -1,6 +1,6 @@
 //! `extant df`.
 
-use crate::args::{Df, DfBy, ImageLocation};
+use crate::args::{Df, DfBy, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::output::Output;
@@ -42,8 +42,8 @@ struct Sum {
     bytes: u64,
 }
 
-pub(super) fn run(args: &Df, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.image);
+pub(super) fn run(args: &Df, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.image)?;
     if !from.is_root() {
         return Err(Failure::usage(
             "df shows a whole image: give it without a path; `find IMAGE:/path --json` lists sizes below one",

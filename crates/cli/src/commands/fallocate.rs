@@ -1,12 +1,12 @@
 //! `extant fallocate`.
 
-use crate::args::{Fallocate, ImageLocation};
+use crate::args::{Fallocate, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::size;
 use extant::{File, OpenOptions};
 
-pub(super) fn run(args: &Fallocate, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Fallocate, location: &Whereabouts) -> Outcome {
     let len = size::parse(&args.length).map_err(Failure::usage)?;
     let at = size::parse(&args.at).map_err(Failure::usage)?;
     let changes_content = args.punch_hole || args.collapse_range || args.insert_range;

@@ -1,6 +1,6 @@
 //! `extant find`.
 
-use crate::args::{Find, ImageLocation};
+use crate::args::{Find, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::output::Output;
@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn run(args: &Find, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Find, location: &Whereabouts) -> Outcome {
     let wanted = Wanted::new(args)?;
-    let from = ImagePath::parse(&args.path);
+    let from = ImagePath::parse(&args.path)?;
     let fs = from.open(location)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     if from.is_root() && args.max_depth.is_none() && wanted.asks_inodes() {

@@ -1,8 +1,8 @@
 //! `extant ln`.
 
-use crate::args::{ImageLocation, Ln};
+use crate::args::{Ln, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems, is_in_the_way};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, look_at_link};
@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: &Ln, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Ln, location: &Whereabouts) -> Outcome {
     let Some((link, targets)) = args.paths.split_last() else {
         return Err(Failure::usage("nothing to link: name a target and a link"));
     };
@@ -27,7 +27,7 @@ pub(super) fn run(args: &Ln, location: &ImageLocation) -> Outcome {
 
 /// What a link is to point to: for a symbolic one the text, otherwise the path in the image.
 fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
-    let inside = ImagePath::inside_if_any(text);
+    let inside = ImagePath::inside_if_any(text)?;
     match (args.symbolic, inside) {
         (true, Some(place)) => Err(Failure::usage(format!(
             "the target of a symbolic link is a path as seen inside the image: write {} and not {}",
@@ -35,15 +35,11 @@ fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
             Escaped(text.as_bytes())
         ))),
         (true, None) => Ok(PathBuf::from(text)),
-        (false, Some(place))
-            if (&place.image, place.partition) == (&link.image, link.partition) =>
-        {
-            Ok(place.path)
-        }
+        (false, Some(place)) if place.image == link.image => Ok(place.path),
         (false, _) => Err(Failure::usage(format!(
             "{} is not in {}: a hard link is another name of a file of the same image",
             Escaped(text.as_bytes()),
-            Escaped::path(&link.image)
+            shown(&link.image)
         ))),
     }
 }

@@ -1,6 +1,6 @@
 //! `extant ls`.
 
-use crate::args::{ImageLocation, Ls};
+use crate::args::{Ls, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
 use crate::operands::read_each;
@@ -14,11 +14,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: &Ls, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
     let mut output = Output::new();
     let mut first = true;
-    let is_pattern =
-        |text: &OsString| glob::is_pattern(ImagePath::parse(text).path.as_os_str().as_bytes());
+    let is_pattern = |text: &OsString| {
+        let place = ImagePath::parse(text);
+        place.is_ok_and(|place| glob::is_pattern(place.path.as_os_str().as_bytes()))
+    };
     let headings = args.paths.len() > 1 || args.paths.iter().any(is_pattern);
     let done = read_each(&args.paths, location, |fs, from| {
         let mut listing = Listing {

@@ -1,6 +1,6 @@
 //! `extant mkdir`.
 
-use crate::args::{ImageLocation, Mkdir};
+use crate::args::{Mkdir, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::images::{change_each, is_in_the_way};
 use crate::mode::ModeChange;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Permissions unless said otherwise.
 const MODE: u16 = 0o755;
 
-pub(super) fn run(args: &Mkdir, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Mkdir, location: &Whereabouts) -> Outcome {
     let mode = match &args.mode {
         None => MODE,
         // Changes are those of a directory that everybody may use.

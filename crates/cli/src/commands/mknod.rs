@@ -1,6 +1,6 @@
 //! `extant mknod`.
 
-use crate::args::{ImageLocation, Mknod};
+use crate::args::{Mknod, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::mode::ModeChange;
@@ -9,7 +9,7 @@ use extant::{DeviceNumber, FileType};
 /// Permissions unless said otherwise.
 const MODE: u16 = 0o644;
 
-pub(super) fn run(args: &Mknod, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Mknod, location: &Whereabouts) -> Outcome {
     let mode = match &args.mode {
         None => MODE,
         // Changes are those of a file that everybody may read and write.

@@ -1,16 +1,16 @@
 //! `extant mv`.
 
-use crate::args::{ImageLocation, Mv};
+use crate::args::{Mv, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
-use crate::images::{FileId, Images, Problems};
+use crate::image_path::{ImagePath, shown};
+use crate::images::{Identity, Images, Problems};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, last_name, look_at_link};
-use extant::{Escaped, Filesystem};
-use std::os::unix::fs::MetadataExt;
+use extant::Filesystem;
+use extant_image::{ImageLocation, PartitionName};
 use std::path::Path;
 
-pub(super) fn run(args: &Mv, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Mv, location: &Whereabouts) -> Outcome {
     let places = args
         .paths
         .iter()
@@ -23,8 +23,8 @@ pub(super) fn run(args: &Mv, location: &ImageLocation) -> Outcome {
         return Err(Failure::usage(format!(
             "{} and {} are two images, and files are moved within one: copy with `extant cp -a`, then \
              remove with `extant rm`",
-            Escaped::path(&other.image),
-            Escaped::path(&dest.image)
+            shown(&other.image),
+            shown(&dest.image)
         )));
     }
     let mut images = Images::new(location);
@@ -33,12 +33,9 @@ pub(super) fn run(args: &Mv, location: &ImageLocation) -> Outcome {
 }
 
 /// The image's file, whatever it is called, and the partition on it.
-fn file(place: &ImagePath) -> (Result<FileId, &Path>, Option<u32>) {
-    let id = match place.image.metadata() {
-        Ok(found) => Ok((found.dev(), found.ino())),
-        Err(_) => Err(&*place.image),
-    };
-    (id, place.partition)
+fn file(place: &ImagePath) -> (Result<Identity, &ImageLocation>, Option<&PartitionName>) {
+    let id = Identity::of(&place.image).ok_or(&place.image);
+    (id, place.image.partition())
 }
 
 fn all(args: &Mv, images: &mut Images<'_>, sources: &[ImagePath], dest: &ImagePath) -> Outcome {

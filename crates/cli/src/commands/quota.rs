@@ -1,6 +1,6 @@
 //! `extant quota`.
 
-use crate::args::{ImageLocation, Quota as Args};
+use crate::args::{Quota as Args, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::output::Output;
@@ -50,8 +50,8 @@ impl From<Quota> for Entry {
     }
 }
 
-pub(super) fn run(args: &Args, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.image);
+pub(super) fn run(args: &Args, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.image)?;
     if !from.is_root() {
         return Err(Failure::usage(
             "quota is about a whole image: give it without a path",
@@ -111,7 +111,7 @@ fn uncounted(from: &ImagePath, kind: QuotaKind) -> Failure {
 }
 
 /// Sets limits of one owner, or times of grace.
-fn set(args: &Args, from: &ImagePath, location: &ImageLocation) -> Outcome {
+fn set(args: &Args, from: &ImagePath, location: &Whereabouts) -> Outcome {
     let chosen = [args.user, args.group, args.project];
     let kinds: Vec<QuotaKind> = QuotaKind::ALL
         .into_iter()

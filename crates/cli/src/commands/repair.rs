@@ -1,15 +1,15 @@
 //! `extant repair`. Its exit codes are those of `e2fsck`: 0 nothing to do, 1 mended, 4 errors left,
 //! 8 not possible, 16 usage.
 
-use super::check::{Bars, line};
+use super::check::{Bars, line, text_of};
 use super::exit_codes::{ERRORS, OPERATIONAL, coded};
 use super::undo::{command, half_written, keep, keep_beside};
-use crate::args::{ImageLocation, Repair};
+use crate::args::{Repair, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
-use crate::image_path::refuse_reading_options;
+use crate::image_path::{how, refuse_reading_options, whole_image};
 use crate::output::Output;
 use crate::replayed;
-use extant::{Escaped, OpenSpec};
+use extant::{Escaped, SharedDevice};
 use extant_fsck::Severity;
 use extant_fsck::repair::{self, Fix, Loss, Plan};
 use serde::Serialize;
@@ -73,7 +73,7 @@ struct Summary {
     undo: Option<String>,
 }
 
-pub(super) fn run(args: &Repair, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Repair, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location).map_err(coded)?;
     let done = match &args.revert {
         Some(undo) => revert(args, location, undo).map(|()| None),
@@ -94,18 +94,15 @@ fn named(args: &Repair, e: &dyn std::fmt::Display) -> String {
     format!("{}: {e}", Escaped::path(Path::new(&args.image)))
 }
 
-fn spec(args: &Repair, location: &ImageLocation) -> OpenSpec {
-    let image = Path::new(&args.image);
-    let spec = if args.dry_run {
-        OpenSpec::read_only(image)
-    } else {
-        OpenSpec::read_write(image)
-    };
-    spec.offset(location.offset).partition(location.partition)
+/// The image's device, or why there is none.
+fn open(args: &Repair, location: &Whereabouts) -> Result<SharedDevice, String> {
+    let image = whole_image(args.image.as_ref()).map_err(text_of)?;
+    let opened = image.open(&how(location, !args.dry_run));
+    opened.map_err(|e| e.to_string())
 }
 
-fn revert(args: &Repair, location: &ImageLocation, undo: &Path) -> Result<(), String> {
-    let device = spec(args, location).open().map_err(|e| e.to_string())?;
+fn revert(args: &Repair, location: &Whereabouts, undo: &Path) -> Result<(), String> {
+    let device = open(args, location)?;
     let blocks = repair::revert(&*device, || Ok(BufReader::new(File::open(undo)?)))
         .map_err(|e| named(args, &e))?;
     if !args.quiet {
@@ -123,8 +120,8 @@ fn revert(args: &Repair, location: &ImageLocation, undo: &Path) -> Result<(), St
 }
 
 /// Repairs; returns the exit code if it is not 0.
-fn repair(args: &Repair, location: &ImageLocation) -> Result<Option<u8>, String> {
-    let device = spec(args, location).open().map_err(|e| e.to_string())?;
+fn repair(args: &Repair, location: &Whereabouts) -> Result<Option<u8>, String> {
+    let device = open(args, location)?;
     let options = repair::Options::default()
         .now(crate::time::seconds_now_32())
         .allow_loss(args.allow_loss)
@@ -189,7 +186,7 @@ struct Done {
 /// Keeps what the blocks hold that are to be written, and returns in which file.
 fn keep_what_was(
     args: &Repair,
-    location: &ImageLocation,
+    location: &Whereabouts,
     plan: &Plan,
 ) -> Result<Option<PathBuf>, String> {
     if args.no_undo {
@@ -199,10 +196,10 @@ fn keep_what_was(
         keep(path, plan).map_err(|e| named(args, &e))?;
         return Ok(Some(path.clone()));
     }
-    let image = Path::new(&args.image);
-    let is_file = image.metadata().is_ok_and(|found| found.is_file());
-    let why = if is_file {
-        match keep_beside(image, plan) {
+    let image = whole_image(args.image.as_ref()).map_err(text_of)?;
+    let file = image.path().filter(|path| path.is_file());
+    let why = if let Some(path) = file {
+        match keep_beside(path, plan) {
             Ok(path) => return Ok(Some(path)),
             Err(e @ extant_fsck::Error::Device(_)) => return Err(named(args, &e)),
             Err(e) => format!("nothing can be kept beside the image ({e})"),
@@ -226,7 +223,7 @@ fn keep_what_was(
     ))
 }
 
-fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Outcome {
+fn tell(args: &Repair, location: &Whereabouts, plan: &Plan, done: &Done) -> Outcome {
     let mut output = Output::new();
     let left = plan.left.count(Severity::Error) + plan.left.count(Severity::Fatal);
     if !args.quiet {

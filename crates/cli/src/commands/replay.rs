@@ -1,8 +1,8 @@
 //! `extant replay`.
 
-use crate::args::{ImageLocation, Replay};
+use crate::args::{Replay, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, whole_image};
 use crate::images::Problems;
 use crate::output::Output;
 use crate::record::lossless;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// What was done to an image, for programs.
 #[derive(Debug, Serialize)]
@@ -26,7 +25,7 @@ struct Replayed {
     warnings: Vec<String>,
 }
 
-pub(super) fn run(args: &Replay, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Replay, location: &Whereabouts) -> Outcome {
     let mut output = Output::new();
     let mut problems = Problems::default();
     for text in &args.images {
@@ -44,14 +43,9 @@ pub(super) fn run(args: &Replay, location: &ImageLocation) -> Outcome {
     problems.outcome()
 }
 
-fn one(text: &OsStr, location: &ImageLocation) -> Outcome<Replayed> {
+fn one(text: &OsStr, location: &Whereabouts) -> Outcome<Replayed> {
     // The whole text is the image's name: there is no path in it.
-    let image = ImagePath {
-        image: PathBuf::from(text),
-        partition: None,
-        path: PathBuf::from("/"),
-        has_path: false,
-    };
+    let image = ImagePath::root_of(whole_image(text)?);
     let fs = image.open_writable(location)?;
     let (name, name_hex) = lossless(text.as_bytes());
     let mut replayed = Replayed {

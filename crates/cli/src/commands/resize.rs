@@ -4,16 +4,16 @@ use super::check::Bars;
 use super::exit_codes::coded;
 use super::tune::superblock_of;
 use super::undo::{half_written, keep};
-use crate::args::{ImageLocation, Resize};
+use crate::args::{Resize, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::refuse_reading_options;
+use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::time::seconds_now_32;
-use extant::{Escaped, OpenSpec};
 use extant_fsck::repair::{
     Options,
     resize::{self, Size},
 };
+use extant_image::Opened;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,11 +31,11 @@ struct Resized {
 /// two or three do.
 const ROUNDS_MAX: u32 = 16;
 
-pub(super) fn run(args: &Resize, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Resize, location: &Whereabouts) -> Outcome {
     resize(args, location).map_err(coded)
 }
 
-fn resize(args: &Resize, location: &ImageLocation) -> Outcome {
+fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location)?;
     let mut resized = once(args, location)?;
     // What moved out of the way lets less do. An undo file is of one round.
@@ -80,15 +80,17 @@ impl From<NotDone> for Failure {
     }
 }
 
-fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
-    let image = Path::new(&args.image);
-    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
-    let spec = || {
-        OpenSpec::read_write(image)
-            .offset(location.offset)
-            .partition(location.partition)
-    };
-    let mut device = spec().open().map_err(Failure::new)?;
+fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
+    let image = whole_image(args.image.as_ref())?;
+    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
+    let how = how(location, true);
+    let Opened {
+        device, container, ..
+    } = image.open_disk(&how).map_err(Failure::new)?;
+    // Only a file that is nothing but a file system ends where that ends.
+    let is_whole = container.is_none() && image.partition().is_none();
+    let file = image.path().filter(|_| is_whole);
+    let mut device = image.part_of(device, &how).map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     let block_size = u64::from(sb.block_size().bytes());
     let blocks = args.size.unwrap_or_else(|| device.size()) / block_size;
@@ -103,11 +105,10 @@ fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
     };
     let all_of_it = sb.blocks_count() == device.size() / block_size;
     let mut was = None;
-    if needed > device.size() {
-        // Only a file that is nothing but a file system ends where that ends.
-        was = lengthen(image, location, needed).map_err(|e| named(&e))?;
+    if let Some(file) = file.filter(|_| needed > device.size()) {
+        was = lengthen(file, location, needed).map_err(|e| named(&e))?;
         drop(device);
-        device = spec().open().map_err(Failure::new)?;
+        device = image.open(&how).map_err(Failure::new)?;
     }
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now_32());
@@ -121,7 +122,9 @@ fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
         Ok(plan) if plan.is_complete() => plan,
         done => {
             // As if nothing had been tried; a file that is too long does no harm.
-            let _ = was.map(|len| File::options().write(true).open(image)?.set_len(len));
+            let _ = file
+                .zip(was)
+                .map(|(file, len)| File::options().write(true).open(file)?.set_len(len));
             return Err(NotDone::Before(named(&match done {
                 Ok(_) => "the file system would not be sound afterwards".to_owned(),
                 Err(e) => e.to_string(),
@@ -133,8 +136,8 @@ fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
     written.map_err(|e| during(&half_written(args.undo.as_deref(), &e)))?;
     let now = superblock_of(&*plan.changes.device()).map_err(|e| during(&e))?;
     let is_smaller = now.blocks_count() < sb.blocks_count();
-    if is_smaller && all_of_it && args.undo.is_none() {
-        cut(image, location, now.blocks_count() * block_size).map_err(|e| during(&e))?;
+    if let Some(file) = file.filter(|_| is_smaller && all_of_it && args.undo.is_none()) {
+        cut(file, location, now.blocks_count() * block_size).map_err(|e| during(&e))?;
     }
     Ok(Resized {
         block_size: sb.block_size().bytes(),
@@ -144,7 +147,7 @@ fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
 }
 
 /// The image as a file that may get another length, and the length that it has.
-fn file_of(image: &Path, location: &ImageLocation) -> io::Result<Option<(File, u64)>> {
+fn file_of(image: &Path, location: &Whereabouts) -> io::Result<Option<(File, u64)>> {
     let file = File::options().write(true).open(image)?;
     let about = file.metadata()?;
     let is_whole = about.is_file() && location.partition.is_none() && location.offset.is_none();
@@ -152,7 +155,7 @@ fn file_of(image: &Path, location: &ImageLocation) -> io::Result<Option<(File, u
 }
 
 /// Makes the image longer; returns how long it was.
-fn lengthen(image: &Path, location: &ImageLocation, len: u64) -> io::Result<Option<u64>> {
+fn lengthen(image: &Path, location: &Whereabouts, len: u64) -> io::Result<Option<u64>> {
     let Some((file, was)) = file_of(image, location)? else {
         return Ok(None);
     };
@@ -161,7 +164,7 @@ fn lengthen(image: &Path, location: &ImageLocation, len: u64) -> io::Result<Opti
 }
 
 /// Ends the image where its file system ends.
-fn cut(image: &Path, location: &ImageLocation, len: u64) -> io::Result<()> {
+fn cut(image: &Path, location: &Whereabouts, len: u64) -> io::Result<()> {
     match file_of(image, location)? {
         Some((file, was)) if was > len => file.set_len(len),
         _ => Ok(()),

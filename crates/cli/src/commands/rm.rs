@@ -1,6 +1,6 @@
 //! `extant rm`.
 
-use crate::args::{ImageLocation, Rm};
+use crate::args::{Rm, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, is_final};
@@ -8,7 +8,7 @@ use crate::path::{last_name, look_at_link};
 use extant::Filesystem;
 use std::ops::ControlFlow;
 
-pub(super) fn run(args: &Rm, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Rm, location: &Whereabouts) -> Outcome {
     change_each(&args.paths, location, |fs, at, problems| {
         if last_name(&at.path).is_none() {
             return Err(Failure::new(format!(

@@ -1,16 +1,15 @@
 //! `extant serve`.
 
-use crate::args::{ImageLocation, Serve};
-use crate::failure::{Failure, Outcome, say};
-use extant::Escaped;
-use extant_blockdev::{FileOptions, OpenSpec, SharedDevice};
-use extant_formats::{Format, OpenHow, open, recognise};
+use crate::args::{Serve, Whereabouts};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::{how, whole_image};
+use extant_blockdev::{FileOptions, SharedDevice};
 use extant_fuse::Signals;
 use extant_serve::{Listen, NbdServer, ServeOptions};
 use std::io::Write;
 use std::sync::Arc;
 
-pub(super) fn run(args: &Serve, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
     if location.superblock.is_some() || location.as_is || location.journal.is_some() {
         return Err(Failure::usage(
             "a disk is served as it is: --superblock, --as-is and --journal mean nothing to it",
@@ -64,34 +63,22 @@ pub(super) fn run(args: &Serve, location: &ImageLocation) -> Outcome {
 }
 
 /// The disk in the image.
-fn disk(args: &Serve, location: &ImageLocation, is_raw: bool) -> Outcome<SharedDevice> {
+fn disk(args: &Serve, location: &Whereabouts, is_raw: bool) -> Outcome<SharedDevice> {
+    let image = whole_image(args.image.as_os_str())?;
+    let how = how(location, !args.read_only).guarded(args.read_only);
+    if !is_raw {
+        return image.open(&how).map_err(Failure::new);
+    }
+    let Some(path) = image.path() else {
+        return Err(Failure::usage(
+            "--format raw is about files: what is elsewhere is seen as what it is",
+        ));
+    };
     let options = if args.read_only {
         FileOptions::read_only().guarded(true)
     } else {
         FileOptions::read_write()
     };
-    let file: SharedDevice = Arc::new(options.open(&args.image).map_err(Failure::new)?);
-    let seen = if is_raw {
-        None
-    } else {
-        recognise(&*file).map_err(Failure::new)?
-    };
-    let how = if args.read_only {
-        OpenHow::read_only()
-    } else {
-        OpenHow::read_write()
-    };
-    let how = how.beside(&args.image).tell(|notice| say(notice));
-    let format = seen.unwrap_or(Format::Raw);
-    let disk = open(file, format, &how).map_err(|error| {
-        Failure::new(format!(
-            "cannot serve {}: {error}",
-            Escaped::path(&args.image)
-        ))
-    })?;
-    OpenSpec::read_only(&args.image)
-        .offset(location.offset)
-        .partition(location.partition)
-        .part_of(disk)
-        .map_err(Failure::new)
+    let file: SharedDevice = Arc::new(options.open(path).map_err(Failure::new)?);
+    image.part_of(file, &how).map_err(Failure::new)
 }

@@ -1,6 +1,6 @@
 //! `extant stat`.
 
-use crate::args::{ImageLocation, Stat};
+use crate::args::{Stat, Whereabouts};
 use crate::failure::Outcome;
 use crate::image_path::ImagePath;
 use crate::operands::read_each;
@@ -35,7 +35,7 @@ struct Attribute {
     value_hex: String,
 }
 
-pub(super) fn run(args: &Stat, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Stat, location: &Whereabouts) -> Outcome {
     let mut output = Output::new();
     let mut is_first = true;
     let done = read_each(&args.paths, location, |fs, from| {

@@ -1,6 +1,6 @@
 //! `extant tar`.
 
-use crate::args::{ImageLocation, Tar};
+use crate::args::{Tar, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::progress::Bar;
@@ -12,8 +12,8 @@ use std::path::Path;
 /// Bytes gathered before they are written.
 const BUFFER: usize = 256 << 10;
 
-pub(super) fn run(args: &Tar, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.path);
+pub(super) fn run(args: &Tar, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.path)?;
     if args.output.is_none() && io::stdout().is_terminal() {
         return Err(Failure::usage(
             "an archive does not belong on a terminal: send it to a file or program, or name a file \
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Tar, location: &ImageLocation) -> Outcome {
 }
 
 /// Writes to a file that appears under its name when it is complete. Whether everything is in it.
-fn to_file(from: &ImagePath, location: &ImageLocation, path: &Path) -> Outcome<bool> {
+fn to_file(from: &ImagePath, location: &Whereabouts, path: &Path) -> Outcome<bool> {
     let failed = |e: io::Error| {
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
@@ -54,7 +54,7 @@ fn to_file(from: &ImagePath, location: &ImageLocation, path: &Path) -> Outcome<b
 }
 
 /// Writes an archive, and says what is not in it. Whether that is nothing.
-fn write(from: &ImagePath, location: &ImageLocation, to: impl Write) -> Outcome<bool> {
+fn write(from: &ImagePath, location: &Whereabouts, to: impl Write) -> Outcome<bool> {
     let fs = from.open(location)?;
     let bar = Bar::new("archiving");
     if let Ok(space) = fs.statfs() {

@@ -1,6 +1,6 @@
 //! `extant touch`.
 
-use crate::args::{ImageLocation, Touch};
+use crate::args::{Touch, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::change_each;
@@ -8,7 +8,7 @@ use crate::path::{follow, look, look_at_link};
 use crate::time::{now, parse_date, parse_stamp};
 use extant::{Filesystem, OpenOptions, Timestamp};
 
-pub(super) fn run(args: &Touch, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Touch, location: &Whereabouts) -> Outcome {
     let now = now();
     let time = match (&args.date, &args.stamp) {
         (Some(text), _) => parse_date(text).map_err(Failure::usage)?,

@@ -1,6 +1,6 @@
 //! `extant tree`.
 
-use crate::args::{ImageLocation, Tree};
+use crate::args::{Tree, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::output::Output;
@@ -8,8 +8,8 @@ use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn run(args: &Tree, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.path);
+pub(super) fn run(args: &Tree, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.path)?;
     let fs = from.open(location)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     let mut output = Output::new();

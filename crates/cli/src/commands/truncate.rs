@@ -1,6 +1,6 @@
 //! `extant truncate`.
 
-use crate::args::{ImageLocation, Truncate};
+use crate::args::{Truncate, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::path::look;
@@ -16,7 +16,7 @@ enum Size {
     TakeAway(u64),
 }
 
-pub(super) fn run(args: &Truncate, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Truncate, location: &Whereabouts) -> Outcome {
     let size = parse(&args.size).map_err(Failure::usage)?;
     change_each(&args.paths, location, |fs, at, _| {
         one(args, fs, &at.path, size).map_err(|e| at.failure(&e))

@@ -4,13 +4,12 @@ use super::check::Bars;
 use super::exit_codes::coded;
 use super::mkfs::parse_uuid;
 use super::undo::{half_written, keep};
-use crate::args::{ErrorsDo, ImageLocation, Tune};
+use crate::args::{ErrorsDo, Tune, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::refuse_reading_options;
+use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::record::uuid;
 use crate::time::seconds_now_32;
-use extant::{Escaped, OpenSpec};
 use extant_blockdev::BlockDevice;
 use extant_format::features::Feature;
 use extant_format::superblock::{
@@ -21,7 +20,6 @@ use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Mount options that can be defaults, by their names.
 const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
@@ -39,24 +37,19 @@ const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
     ("nodelalloc", MountDefaults::NO_DELALLOC),
 ];
 
-pub(super) fn run(args: &Tune, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Tune, location: &Whereabouts) -> Outcome {
     tune(args, location).map_err(coded)
 }
 
-fn tune(args: &Tune, location: &ImageLocation) -> Outcome {
+fn tune(args: &Tune, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location)?;
-    let image = Path::new(&args.image);
-    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
+    let image = whole_image(args.image.as_ref())?;
+    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
     if args.list && args.changes_something() {
         return Err(Failure::usage("--list changes nothing: give it alone"));
     }
-    let spec = if args.changes_something() {
-        OpenSpec::read_write(image)
-    } else {
-        OpenSpec::read_only(image)
-    };
-    let spec = spec.offset(location.offset).partition(location.partition);
-    let device = spec.open().map_err(Failure::new)?;
+    let how = how(location, args.changes_something());
+    let device = image.open(&how).map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     if !args.changes_something() {
         return list(&sb);

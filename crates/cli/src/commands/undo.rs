@@ -1,7 +1,7 @@
 //! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before
 //! anything is written.
 
-use crate::args::ImageLocation;
+use crate::args::Whereabouts;
 use extant::Escaped;
 use extant_fsck::Error;
 use extant_fsck::repair::{self, Plan};
@@ -78,7 +78,7 @@ pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> St
 }
 
 /// The command that takes changes back, as a shell reads it.
-pub(super) fn command(undo: &Path, image: &OsStr, location: &ImageLocation) -> String {
+pub(super) fn command(undo: &Path, image: &OsStr, location: &Whereabouts) -> String {
     let mut words = String::from("extant repair ");
     if let Some(offset) = location.offset {
         words.push_str(&format!("--offset {offset} "));

@@ -1,6 +1,6 @@
 //! `extant write`.
 
-use crate::args::{ImageLocation, Write};
+use crate::args::{Whereabouts, Write};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::Images;
@@ -20,7 +20,7 @@ const IN_MEMORY: usize = 16 << 20;
 /// Permissions of a file that is made, unless said otherwise.
 const MODE: u16 = 0o644;
 
-pub(super) fn run(args: &Write, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Write, location: &Whereabouts) -> Outcome {
     let at = ImagePath::inside(&args.path)?;
     let mode = match &args.mode {
         None => MODE,

@@ -1,6 +1,6 @@
 //! `extant xattr`.
 
-use crate::args::{ImageLocation, Xattr, XattrDo};
+use crate::args::{Whereabouts, Xattr, XattrDo};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::change_each;
@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-pub(super) fn run(args: &Xattr, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Xattr, location: &Whereabouts) -> Outcome {
     let path_of = |fs: &Filesystem, at: &ImagePath| {
         if args.no_dereference {
             Ok(at.path.clone())
@@ -22,12 +22,12 @@ pub(super) fn run(args: &Xattr, location: &ImageLocation) -> Outcome {
     };
     match &args.what {
         XattrDo::Ls { path, values } => {
-            let from = ImagePath::parse(path);
+            let from = ImagePath::parse(path)?;
             let fs = from.open(location)?;
             list(&fs, &from, path_of(&fs, &from)?, *values)
         }
         XattrDo::Get { path, name } => {
-            let from = ImagePath::parse(path);
+            let from = ImagePath::parse(path)?;
             let fs = from.open(location)?;
             let found = fs.get_xattr(path_of(&fs, &from)?, name);
             let value = found.map_err(|e| from.failure(&e))?.ok_or_else(|| {

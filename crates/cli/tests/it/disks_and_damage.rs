@@ -164,9 +164,19 @@ fn partitions_that_cannot_be_used_together_are_refused_with_what_to_do() {
         let run = extant(["cp", "-a", "--partition", "2", paths[0], paths[1]]).fails(1);
         assert!(run.stderr.contains("partition"), "{}", run.stderr);
     }
+    // The same bytes by another name, and no file system in the other partition.
+    let run = extant([
+        "cp",
+        "-a",
+        "--offset",
+        "5242881",
+        &format!("{disk}:/."),
+        &format!("{disk}#2:/"),
+    ]);
+    assert!(run.fails(1).stderr.contains("lie over each other"));
     let two = [format!("{disk}#1:/."), format!("{disk}#2:/")];
     let run = extant(["cp", "-a", &two[0], &two[1]]).fails(1);
-    assert!(run.stderr.contains("partitions"), "{}", run.stderr);
+    assert!(run.stderr.contains("nothing but zeros"), "{}", run.stderr);
 }
 
 #[test]
@@ -183,9 +193,9 @@ fn what_is_no_ext4_file_system_is_named_by_every_command() {
     );
     for (name, words) in [
         ("text", "text"),
-        ("text.gz", "gzip -d"),
-        ("text.zst", "zstd -d"),
-        ("text.xz", "xz -d"),
+        ("text.gz", "text"),
+        ("text.zst", "text"),
+        ("text.xz", "text"),
         ("tar", "mkfs"),
         ("empty", "empty"),
         ("zeros", "zeros"),
@@ -208,7 +218,18 @@ fn what_is_no_ext4_file_system_is_named_by_every_command() {
                 image.clone()
             };
             let args = command.iter().copied().chain([operand.as_str()]);
+            if command[0] == "info" && matches!(name, "tar" | "swap") {
+                let told = extant(args).ok().text();
+                assert!(told.contains(words), "{name}: {told}");
+                continue;
+            }
             let run = extant(args).fails(code);
+            let is_read = !matches!(command[0], "repair" | "resize" | "rm");
+            let words = if name.starts_with("text.") && !is_read {
+                "which is only read: convert it first"
+            } else {
+                words
+            };
             assert!(
                 run.stderr.contains(words),
                 "{command:?} {name}: {}",

@@ -8,19 +8,20 @@
 mod into;
 mod out;
 
-use crate::args::{Cp, ImageLocation};
+use crate::args::{Cp, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use extant::Escaped;
+use std::ffi::OsStr;
 use std::path::Path;
 
-pub(super) fn run(args: &Cp, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
     let Some((dest, sources)) = args.paths.split_last() else {
         return Err(Failure::usage(
             "nothing to copy: name a file and where to put it",
         ));
     };
-    if let Some(dest) = ImagePath::inside_if_any(dest) {
+    if let Some(dest) = ImagePath::inside_if_any(dest)? {
         return into::run(args, location, sources, &dest);
     }
     if args.owner.is_some() {
@@ -28,11 +29,15 @@ pub(super) fn run(args: &Cp, location: &ImageLocation) -> Outcome {
             "--owner is about copying into an image: outside, use chown afterwards",
         ));
     }
-    let outside = sources.iter().find(|source| {
-        let location = ImagePath::parse(source);
-        !location.has_path && !location.image.metadata().is_ok_and(|found| !found.is_dir())
-    });
-    if let Some(source) = outside {
+    let is_outside = |source: &OsStr| -> Outcome<bool> {
+        let place = ImagePath::parse(source)?;
+        let is_file = |path: &Path| path.metadata().is_ok_and(|found| !found.is_dir());
+        Ok(!place.has_path && !place.image.path().is_none_or(is_file))
+    };
+    for source in sources {
+        if !is_outside(source)? {
+            continue;
+        }
         return Err(Failure::usage(format!(
             "neither {} nor {} is in an image: write IMAGE:/path for what is",
             Escaped::path(Path::new(source)),

@@ -1,8 +1,8 @@
 //! Out of an image.
 
-use crate::args::{Cp, ImageLocation};
+use crate::args::{Cp, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
 use crate::operands::found;
 use crate::path::{destination, follow};
@@ -15,14 +15,9 @@ use std::path::{Path, PathBuf};
 /// Files that lack something are named up to this many; more are counted.
 const MOST_NAMED: usize = 50;
 
-pub(super) fn run(
-    args: &Cp,
-    location: &ImageLocation,
-    sources: &[OsString],
-    dest: &Path,
-) -> Outcome {
+pub(super) fn run(args: &Cp, location: &Whereabouts, sources: &[OsString], dest: &Path) -> Outcome {
     let mut problems = Problems::default();
-    let found = found(sources, &mut Images::new(location), &mut problems);
+    let found = found(sources, &mut Images::new(location), &mut problems)?;
     let count = found.len().max(sources.len());
     if count > 1 && (args.no_target_directory || !dest.is_dir()) {
         return Err(Failure::new(format!(
@@ -46,7 +41,7 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
     if is_dir && !args.archive && !args.recursive {
         return Err(Failure::new(format!(
             "{}:{} is a directory: copy it with -r, or with -a to keep owners, times and attributes",
-            Escaped::path(&from.image),
+            shown(&from.image),
             Escaped::path(&from.path)
         )));
     }

@@ -3,7 +3,9 @@
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::size::human;
-use extant::{Escaped, Filesystem, MountOptions, SharedDevice};
+
+use super::other::{Carried, word};
+use extant::{Content, Escaped, Filesystem, MountOptions, SharedDevice};
 use extant_blockdev::open_partition;
 use extant_blockdev::{Partition, PartitionTable, PartitionType, TableKind, list_partitions};
 use serde::Serialize;
@@ -13,6 +15,8 @@ use std::sync::Arc;
 /// A disk.
 #[derive(Debug, Serialize)]
 pub(super) struct Disk {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<Carried>,
     table: &'static str,
     sector_size: u32,
     from_backup: bool,
@@ -33,6 +37,9 @@ struct Part {
     /// The kind of file system, where it can be read here.
     #[serde(skip_serializing_if = "Option::is_none")]
     filesystem: Option<&'static str>,
+    /// The kind of content, as far as its marks say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<String>,
 }
@@ -46,6 +53,7 @@ impl Disk {
         }
         let parts = table.partitions.iter();
         Some(Self {
+            container: None,
             table: match table.kind {
                 TableKind::Gpt => "gpt",
                 TableKind::Mbr => "mbr",
@@ -58,9 +66,12 @@ impl Disk {
     }
 
     pub(super) fn print(&self, output: &mut Output) -> Outcome {
+        if let Some(container) = &self.container {
+            container.print(output)?;
+        }
         writeln!(
             output,
-            "A disk of {} with {} partitions ({}{}); choose one with --partition N.",
+            "A disk of {} with {} partitions ({}{}); choose one with IMAGE#N.",
             human(self.size),
             self.partitions.len(),
             self.table,
@@ -86,7 +97,7 @@ impl Disk {
                 part.number,
                 part.start,
                 human(part.size),
-                part.filesystem.unwrap_or("-"),
+                part.filesystem.or(part.content.as_deref()).unwrap_or("-"),
                 shown(&part.label),
                 shown(&part.name),
                 part.kind
@@ -98,12 +109,12 @@ impl Disk {
 
 impl Part {
     fn of(device: &SharedDevice, table: &PartitionTable, part: &Partition) -> Self {
-        let fs = open_partition(Arc::clone(device), part.number)
-            .ok()
-            .and_then(|window| {
-                let options = MountOptions::read_only();
-                Filesystem::open_device(Arc::new(window), options).ok()
-            });
+        let window = open_partition(Arc::clone(device), part.number).ok();
+        let content = window.as_ref().and_then(|window| Content::on(window).ok());
+        let fs = window.and_then(|window| {
+            let options = MountOptions::read_only();
+            Filesystem::open_device(Arc::new(window), options).ok()
+        });
         let superblock = fs.as_ref().map(|fs| fs.engine().superblock());
         Self {
             number: part.number,
@@ -118,6 +129,9 @@ impl Part {
                 .clone()
                 .filter(|name| !name.is_empty() && table.kind == TableKind::Gpt),
             filesystem: superblock.map(|superblock| super::kind(superblock.features())),
+            content: content
+                .filter(|content| !matches!(content, Content::Zeros | Content::Unknown))
+                .map(word),
             label: superblock
                 .map(|superblock| String::from_utf8_lossy(superblock.label()).into_owned())
                 .filter(|label| !label.is_empty()),

@@ -1,16 +1,17 @@
 //! `extant info`.
 
 mod disk;
+mod other;
 
-use crate::args::{ImageLocation, Info};
+use crate::args::{Info, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, how, shown};
 use crate::output::Output;
 use crate::record::{lossless, uuid};
 use crate::size::human;
 use crate::time::{long, rfc3339};
 use disk::Disk;
-use extant::{Escaped, Filesystem, OpenSpec, Timestamp};
+use extant::{Content, Escaped, Filesystem, SharedDevice, Timestamp};
 use extant_core::Result as EngineResult;
 use extant_core::fs::Fs;
 use extant_format::dir::HashVersion;
@@ -18,6 +19,7 @@ use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::superblock::{ErrorRecord, Superblock};
 use extant_format::{Group, Pblk, bitmap};
+use other::{Carried, Other};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -25,6 +27,8 @@ use std::io::Write;
 /// What is said about a file system.
 #[derive(Debug, Serialize)]
 struct Summary {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<Carried>,
     kind: &'static str,
     label: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,42 +141,36 @@ struct FreeSize {
     blocks: u64,
 }
 
-pub(super) fn run(args: &Info, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.image);
+pub(super) fn run(args: &Info, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.image)?;
     if !from.is_root() {
         return Err(Failure::usage(
             "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
         ));
     }
-    let fs = match from.open(location) {
+    let opened = from.image.open_disk(&how(location, false));
+    let opened = opened.map_err(Failure::new)?;
+    let container = opened.container.map(Carried::from);
+    let fs = match from.open_in(&opened.device, location) {
         Ok(fs) => fs,
-        // A whole disk is no failure here.
-        Err(failure) => match disk(&from, location) {
-            Some(disk) => {
-                let mut output = Output::new();
-                if args.json {
-                    output.json_pretty(&disk)?
-                } else {
-                    disk.print(&mut output)?
-                }
-                return output.finish();
-            }
-            None => return Err(failure),
-        },
+        Err(failure) => return anything(args, &from, location, &opened.device, container, failure),
     };
     let mut summary = summary(&fs).map_err(|e| from.failure(&e))?;
-    let engine =
-        |e: extant_core::Error| Failure::new(format!("{}: {e}", Escaped::path(&from.image)));
+    let engine = |e: extant_core::Error| Failure::new(format!("{}: {e}", shown(&from.image)));
     if args.groups {
         summary.group_list = Some(groups(fs.engine()).map_err(engine)?);
     }
     if args.free {
         summary.free_extents = Some(free_extents(fs.engine()).map_err(engine)?);
     }
+    summary.container = container;
     let mut output = Output::new();
     if args.json {
         output.json_pretty(&summary)?;
     } else {
+        if let Some(container) = &summary.container {
+            container.print(&mut output)?;
+        }
         print(&summary, fs.engine().superblock(), &mut output)?;
         if args.features {
             print_features(fs.engine().superblock().features(), &mut output)?;
@@ -187,16 +185,42 @@ pub(super) fn run(args: &Info, location: &ImageLocation) -> Outcome {
     output.finish()
 }
 
-/// The disk that an image is the whole of, if it is one and no part of it was chosen.
-fn disk(from: &ImagePath, location: &ImageLocation) -> Option<Disk> {
-    if from.partition.is_some()
-        || location.partition.is_some()
-        || location.offset.is_some()
-        || location.superblock.is_some()
-    {
-        return None;
+/// Says what it is where no file system opened: a disk with partitions, or what is known by its
+/// marks. Else the failure of opening stands.
+fn anything(
+    args: &Info,
+    from: &ImagePath,
+    location: &Whereabouts,
+    whole: &SharedDevice,
+    container: Option<Carried>,
+    failure: Failure,
+) -> Outcome {
+    if location.superblock.is_some() {
+        return Err(failure);
     }
-    Disk::of(&OpenSpec::read_only(&from.image).open().ok()?)
+    let mut output = Output::new();
+    let is_whole =
+        from.image.partition().is_none() && (location.partition, location.offset) == (None, None);
+    if let Some(mut disk) = is_whole.then(|| Disk::of(whole)).flatten() {
+        disk.container = container;
+        if args.json {
+            output.json_pretty(&disk)?
+        } else {
+            disk.print(&mut output)?
+        }
+        return output.finish();
+    }
+    let part = from.part_of(whole, location)?;
+    let content = Content::on(&*part).map_err(Failure::new)?;
+    let Some(other) = Other::of(content, part.size(), container) else {
+        return Err(failure);
+    };
+    if args.json {
+        output.json_pretty(&other)?
+    } else {
+        other.print(&mut output)?
+    }
+    output.finish()
 }
 
 fn summary(fs: &Filesystem) -> extant::Result<Summary> {
@@ -215,6 +239,7 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
             superblock.block_size().blocks_for(journal.size())
         });
     Ok(Summary {
+        container: None,
         kind: kind(features),
         label,
         label_hex,

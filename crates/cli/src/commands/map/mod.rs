@@ -10,9 +10,9 @@ mod file;
 mod survey;
 mod svg;
 
-use crate::args::{ImageLocation, Map};
+use crate::args::{Map, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::output::Output;
 use crate::size::human;
 use extant::Escaped;
@@ -20,8 +20,8 @@ use serde::Serialize;
 use std::io::Write;
 use survey::{Kind, Survey};
 
-pub(super) fn run(args: &Map, location: &ImageLocation) -> Outcome {
-    let from = ImagePath::parse(&args.path);
+pub(super) fn run(args: &Map, location: &Whereabouts) -> Outcome {
+    let from = ImagePath::parse(&args.path)?;
     let fs = from.open(location)?;
     if from.has_path && from.path.as_os_str() != "/" {
         if args.svg.is_some() {
@@ -32,10 +32,11 @@ pub(super) fn run(args: &Map, location: &ImageLocation) -> Outcome {
         return file::run(&fs, &from, args.json);
     }
     let survey = Survey::of(fs.engine())
-        .map_err(|e| Failure::new(format!("{}: {e}", Escaped::path(&from.image))))?;
+        .map_err(|e| Failure::new(format!("{}: {e}", shown(&from.image))))?;
     match &args.svg {
         Some(path) => {
-            let title = from.image.file_name().unwrap_or(from.image.as_os_str());
+            let name = from.image.name();
+            let title = std::path::Path::new(&name).file_name().unwrap_or(&name);
             let picture = svg::draw(&survey, &Escaped(title.as_encoded_bytes()).to_string());
             std::fs::write(path, picture)
                 .map_err(|e| Failure::new(format!("cannot write {}: {e}", Escaped::path(path))))

@@ -1,11 +1,12 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
-use crate::args::{ImageLocation, Mkfs, TableInit};
+use crate::args::{Mkfs, TableInit, Whereabouts};
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
 use crate::size;
 use crate::time::{TIMES, seconds_now, source_date_epoch};
 use extant::{Escaped, OpenSpec};
+use extant_blockdev::BlockDevice;
 use extant_format::BlockSize;
 use extant_formats::Format as Container;
 use extant_mkfs::defaults::{
@@ -71,7 +72,12 @@ struct Format {
 }
 
 impl Config {
-    pub(super) fn new(args: &Mkfs, location: &ImageLocation) -> Outcome<Self> {
+    /// Checks what was asked for; `on` is the device that it goes to, where that is open.
+    pub(super) fn new(
+        args: &Mkfs,
+        location: &Whereabouts,
+        on: Option<&dyn BlockDevice>,
+    ) -> Outcome<Self> {
         if args.image.as_os_str() == "-" {
             return Err(Failure::usage(
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
@@ -94,8 +100,11 @@ impl Config {
             ));
         }
         let epoch = source_date_epoch()?;
-        let container = format_of(&args.image, args.format.as_deref())?;
-        let in_place = location.partition.is_some() || location.offset.is_some();
+        let in_place = on.is_some() || location.partition.is_some() || location.offset.is_some();
+        let container = match on {
+            Some(_) => Container::Raw,
+            None => format_of(&args.image, args.format.as_deref())?,
+        };
         if in_place && args.format.is_some() && container != Container::Raw {
             return Err(Failure::usage(format!(
                 "--format {}: a part of an image that exists is written in the format it has",
@@ -103,7 +112,14 @@ impl Config {
             )));
         }
         let container = if in_place { Container::Raw } else { container };
-        let window = Window::new(&args.image, container, location)?;
+        let window = match on {
+            Some(device) => Window {
+                offset: Some(0),
+                room: Some(device.size()),
+                sector_size: device.logical_sector(),
+            },
+            None => Window::new(&args.image, container, location)?,
+        };
         let format = Format::new(args)?;
         let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
         let excludes = Excludes::new(asked.chain(image_inside_source(args)))
@@ -368,7 +384,7 @@ struct Window {
 }
 
 impl Window {
-    fn new(image: &Path, container: Container, location: &ImageLocation) -> Outcome<Self> {
+    fn new(image: &Path, container: Container, location: &Whereabouts) -> Outcome<Self> {
         let open = || OpenSpec::read_only(image).open();
         if let Some(number) = location.partition {
             let device = open().map_err(Failure::new)?;

@@ -8,15 +8,16 @@ pub(super) mod replacing;
 
 pub(super) use config::parse_uuid;
 
-use crate::args::{ImageLocation, Mkfs};
+use crate::args::{Mkfs, Whereabouts};
 use crate::container;
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::{how, shown, whole_image};
 use crate::output::Output as Said;
 use crate::progress::Bar;
 use crate::record::{lossless, uuid};
 use crate::size::human;
 use config::{Config, Say};
-use extant::Escaped;
+use extant::{Escaped, SharedDevice};
 use extant_formats::Format as Container;
 use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
@@ -30,14 +31,57 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
-    let config = Config::new(args, location)?;
-    replacing::check(
-        &config.image,
-        config.window.as_ref(),
-        &config.identity(),
-        args.force,
-    )?;
+pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
+    let image = whole_image(args.image.as_os_str())?;
+    let names_part =
+        image.partition().is_some() || (location.partition, location.offset) != (None, None);
+    if let Some(path) = image.path() {
+        if !names_part {
+            return make_at(args, location, None);
+        }
+        let how = how(location, false);
+        let opened = image.open_disk(&how).map_err(Failure::new)?;
+        if opened.container.is_none() {
+            let mut args = args.clone();
+            let mut location = location.clone();
+            args.image = path.to_owned();
+            if let Some(partition) = image.partition() {
+                let number = partition.number_on(&opened.device);
+                location.partition = Some(number.map_err(Failure::new)?);
+                location.offset = None;
+            }
+            drop(opened);
+            return make_at(&args, &location, None);
+        }
+    }
+    if args.format.is_some() {
+        return Err(Failure::usage(format!(
+            "--format: {} exists, and is written in the format it has",
+            shown(&image)
+        )));
+    }
+    let device = image.open(&how(location, true)).map_err(Failure::new)?;
+    make_at(args, location, Some((device, names_part)))
+}
+
+/// Makes the image under its name; or on a device that is open, perhaps a part of a disk.
+fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>) -> Outcome {
+    let config = Config::new(args, location, on.as_ref().map(|(device, _)| &**device))?;
+    match &on {
+        Some((device, is_part)) => replacing::check_on(
+            &config.image,
+            &**device,
+            *is_part,
+            &config.identity(),
+            args.force,
+        )?,
+        None => replacing::check(
+            &config.image,
+            config.window.as_ref(),
+            &config.identity(),
+            args.force,
+        )?,
+    }
     if let Some(second) = container::second_file(&config.image, config.container) {
         replacing::check(&second, None, &config.identity(), args.force)?;
     }
@@ -58,7 +102,13 @@ pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
         say(format_args!("warning: {concern}"));
     }
     let progress = Shown(Bar::new("writing"));
-    let built = make(&config, tree.as_ref(), &options, &progress);
+    let built = match &on {
+        Some((device, is_part)) => {
+            let into = |size| Ok(Output::in_place_of(device, size, *is_part)?);
+            build_into(tree.as_ref(), into, &options, &progress)
+        }
+        None => make(&config, tree.as_ref(), &options, &progress),
+    };
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
     if matches!(options.format.journal, JournalSize::Bytes(_)) && report.journal_blocks == 0 {

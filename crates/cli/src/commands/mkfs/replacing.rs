@@ -2,7 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use extant::Escaped;
-use extant_mkfs::standing::{Identity, Standing, standing};
+use extant_blockdev::BlockDevice;
+use extant_mkfs::standing::{Identity, Standing, standing, standing_on};
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::ops::Range;
 use std::path::Path;
@@ -21,6 +22,22 @@ pub(in crate::commands) fn check(
         None => format!("{place}"),
         Some(window) => format!("{place} at byte {}", window.start),
     };
+    decide(&place, found, force)
+}
+
+/// As [`check`], for a device that is open and is called `image`.
+pub(super) fn check_on(
+    image: &Path,
+    device: &dyn BlockDevice,
+    is_part: bool,
+    identity: &Identity,
+    force: bool,
+) -> Outcome {
+    let found = standing_on(device, is_part, Some(identity)).map_err(Failure::new)?;
+    decide(&Escaped::path(image).to_string(), found, force)
+}
+
+fn decide(place: &str, found: Standing, force: bool) -> Outcome {
     let what = match found {
         Standing::Vacant | Standing::Own { changed: false } => return Ok(()),
         // A build that runs again may; a person is asked.

@@ -5,7 +5,7 @@
 //! then its errors go where those of the command go. The process that reads the image gets what it
 //! needs of the environment, and nothing else that is in there.
 
-use crate::args::{ImageLocation, Mount};
+use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use extant_fuse::MountId;
 use std::ffi::{OsStr, OsString};
@@ -67,13 +67,13 @@ fn failed(e: io::Error) -> Failure {
 }
 
 /// Starts the mount in the background, and waits until it works.
-pub(super) fn start(args: &Mount, location: &ImageLocation) -> Outcome {
+pub(super) fn start(args: &Mount, location: &Whereabouts) -> Outcome {
     start_as("--in-background", args, location).map(drop)
 }
 
 /// Starts this program again for the same mount, as what `role` says, and waits until the mount
 /// works.
-fn start_as(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
+fn start_as(role: &str, args: &Mount, location: &Whereabouts) -> Outcome<Child> {
     let mut child = launch(role, args, location)?;
     if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
         return Ok(child);
@@ -83,7 +83,7 @@ fn start_as(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child
 
 /// Starts this program again for the same mount, as what `role` says. What it says is in the
 /// child's standard output.
-pub(super) fn launch(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
+pub(super) fn launch(role: &str, args: &Mount, location: &Whereabouts) -> Outcome<Child> {
     let mut again = Command::new("/proc/self/exe");
     if role == WORKER {
         again.env_clear();
@@ -124,7 +124,7 @@ pub(super) fn why_ended(status: &ExitStatus) -> Failure {
 /// Lists the arguments behind the command and the role: lists of processes show them, so they name
 /// the image and the directory, and nothing in them is secret. Paths are made absolute: the other
 /// process does not stay here.
-fn arguments(args: &Mount, location: &ImageLocation) -> Vec<OsString> {
+fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut list: Vec<OsString> = Vec::new();
     if let Some(partition) = location.partition {

@@ -11,19 +11,21 @@
 mod background;
 mod supervisor;
 
-use crate::args::{ImageLocation, Mount, Stats, Umount};
+use crate::args::{Mount, Stats, Umount, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::image_path::{ImagePath, with_journal};
+use crate::image_path::{ImagePath, shown, whole_image, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
+use extant_image::{ImageLocation, PartitionName};
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long an image may be in use by a mount that is ending.
 const UNTIL_FREE: Duration = Duration::from_secs(5);
 
-pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
+pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
     background::take_name();
     let mut options = Options::default();
     // mount(8) does not pass on what it takes for the default.
@@ -39,7 +41,7 @@ pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
         ));
     }
     options.check().map_err(Failure::usage)?;
-    let location = &ImageLocation {
+    let location = &Whereabouts {
         superblock: None,
         partition: location.partition.or(options.partition),
         offset: location.offset.or(options.offset),
@@ -51,6 +53,7 @@ pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
         return Ok(());
     }
     extant_fuse::keep_descriptors().map_err(Failure::new)?;
+    file_of(args)?;
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
@@ -63,7 +66,7 @@ pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
 }
 
 /// Mounts, and answers until the mount ends.
-fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
+fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     // The supervisor tells a worker to end.
     if args.worker {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR1))
@@ -81,13 +84,9 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
     if args.foreground || options.log.is_some() {
         crate::log::start(options.log.as_deref())?;
     }
-    let image = args.image.canonicalize().unwrap_or(args.image.clone());
-    let at = ImagePath {
-        image: image.clone(),
-        partition: None,
-        path: "/".into(),
-        has_path: false,
-    };
+    let (image, partition) = file_of(args)?;
+    let image = image.canonicalize().unwrap_or(image);
+    let at = ImagePath::root_of(ImageLocation::file(&image).with_partition(partition));
     let engine = with_journal(engine_options(location, options), location)?;
     // One that was unmounted a moment ago is about to let go of it.
     let may_end = || !extant_fuse::is_mounted(&image);
@@ -120,7 +119,7 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
             fs.close().map_err(|e| {
                 Failure::new(format!(
                     "{}; what was changed last may be lost",
-                    in_image(&image, &e)
+                    in_image(&at.image, &e)
                 ))
             })
         }
@@ -138,8 +137,22 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
     closed
 }
 
+/// The file that is mounted, and the partition of it.
+fn file_of(args: &Mount) -> Outcome<(PathBuf, Option<PartitionName>)> {
+    let location = whole_image(args.image.as_os_str())?;
+    match location.path() {
+        Some(path) => Ok((path.to_owned(), location.partition().cloned())),
+        None => Err(Failure::usage(format!(
+            "{} is mounted by nothing here yet: mount a file or a block device (for NBD the device \
+             that nbd-client makes, for anything else a copy), or use the other commands, which \
+             need no mount",
+            shown(&location)
+        ))),
+    }
+}
+
 /// Collects what the engine is told.
-fn engine_options(location: &ImageLocation, options: &Options) -> MountOptions {
+fn engine_options(location: &Whereabouts, options: &Options) -> MountOptions {
     let engine = match (options.read_only, location.as_is) {
         (false, _) => MountOptions::read_write()
             .discard(options.discard)

@@ -6,7 +6,7 @@
 //! the directory.
 
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
-use crate::args::{ImageLocation, Mount};
+use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use extant_fuse::{MountId, PATIENCE, Signals, show_presence};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -52,7 +52,7 @@ fn wait_for(child: Pid) {
 }
 
 /// Starts a worker and keeps its mount until it ends.
-pub(super) fn supervise(args: &Mount, location: &ImageLocation) -> Outcome {
+pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     let background = if args.in_background {
         Some(Background::begin(args)?)
     } else {

@@ -4,6 +4,7 @@ use super::make::Why;
 use super::plan::{Node, Origin, Reading, id};
 use crate::failure::in_image;
 use extant::{Error, Escaped};
+use extant_image::ImageLocation;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,7 +25,7 @@ pub(super) enum Content<'a> {
         how: Reading,
     },
     Image {
-        image: &'a Path,
+        image: &'a ImageLocation,
         file: extant::File,
     },
 }
@@ -239,6 +240,6 @@ fn cannot_read_all(path: &Path, e: &io::Error) -> Why {
 }
 
 /// A failure of reading in an image.
-pub(super) fn inside(image: &Path, e: &Error) -> Why {
+pub(super) fn inside(image: &ImageLocation, e: &Error) -> Why {
     Why::Source(in_image(image, e))
 }

@@ -25,9 +25,9 @@ mod content;
 mod make;
 mod plan;
 
-use crate::args::{Cp, ImageLocation};
+use crate::args::{Cp, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, follow, is_dir};
@@ -62,13 +62,18 @@ struct Keep {
 
 pub(super) fn run(
     args: &Cp,
-    location: &ImageLocation,
+    location: &Whereabouts,
     sources: &[OsString],
     dest: &ImagePath,
 ) -> Outcome {
     let owner = args.owner.as_deref().map(Owner::from_str).transpose();
-    let is_from_host = |source: &OsString| ImagePath::inside_if_any(source).is_none();
-    if (args.archive || args.preserve) && sources.iter().any(is_from_host) {
+    let is_from_host =
+        |source: &OsString| ImagePath::inside_if_any(source).map(|place| place.is_none());
+    let from_host = sources
+        .iter()
+        .map(is_from_host)
+        .collect::<Outcome<Vec<_>>>()?;
+    if (args.archive || args.preserve) && from_host.contains(&true) {
         extant_host::refuse_if_unheard().map_err(Failure::new)?;
     }
     let keep = Keep {
@@ -146,7 +151,7 @@ fn start(
     dest: &Filesystem,
     is_recursive: bool,
 ) -> Outcome<Vec<Start>> {
-    let Some(at) = ImagePath::inside_if_any(source) else {
+    let Some(at) = ImagePath::inside_if_any(source)? else {
         return Ok(vec![Start::Host(PathBuf::from(source))]);
     };
     let fs = images.readable(&at)?;
@@ -277,7 +282,7 @@ impl Copy<'_> {
 
     /// An error as one about a file of the destination.
     fn about(&self, to: &Path, e: &extant::Error) -> String {
-        let (image, to) = (Escaped::path(&self.dest.image), Escaped::path(to));
+        let (image, to) = (shown(&self.dest.image), Escaped::path(to));
         match e.cause() {
             Cause::Image(cause) => format!("{image}:{to}: {cause}"),
             _ => format!("{image}:{to}: {e}"),
@@ -298,21 +303,17 @@ impl Copy<'_> {
             Why::NoRoom(e, what) => format!("{}{}", self.about(to, &e), what.advice(self.fs)),
             Why::Incomplete(lacking) => format!(
                 "{}:{}: copied without {}",
-                Escaped::path(&self.dest.image),
+                shown(&self.dest.image),
                 Escaped::path(to),
                 lacking.what.join(", ")
             ),
             Why::Source(text) => text,
-            Why::TooLarge(why) => format!(
-                "{}:{}: {why}",
-                Escaped::path(&self.dest.image),
-                Escaped::path(to)
-            ),
-            Why::ImagePath(text) => format!(
-                "{}:{}: {text}",
-                Escaped::path(&self.dest.image),
-                Escaped::path(to)
-            ),
+            Why::TooLarge(why) => {
+                format!("{}:{}: {why}", shown(&self.dest.image), Escaped::path(to))
+            }
+            Why::ImagePath(text) => {
+                format!("{}:{}: {text}", shown(&self.dest.image), Escaped::path(to))
+            }
         }));
     }
 

@@ -6,6 +6,7 @@ use crate::image_path::ImagePath;
 use crate::images::{FileId, Problems};
 use crate::time::TIMES;
 use extant::{DeviceNumber, Escaped, FileType, Filesystem, Timestamp, WalkEntry};
+use extant_image::ImageLocation;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -52,7 +53,7 @@ pub(super) enum Origin {
     Image {
         entry: WalkEntry,
         /// The image, for messages.
-        image: Arc<Path>,
+        image: Arc<ImageLocation>,
         /// Whether it is the destination's image.
         is_dest: bool,
     },
@@ -95,7 +96,7 @@ pub(super) struct Link {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Identity {
     Host(FileId),
-    Image(Arc<Path>, u32),
+    Image(Arc<ImageLocation>, u32),
 }
 
 pub(super) struct Plan {
@@ -252,7 +253,7 @@ impl Plan {
         else {
             return Ok(());
         };
-        let image: Arc<Path> = from.image.clone().into();
+        let image: Arc<ImageLocation> = Arc::new(from.image.clone());
         // The directories that lead to what comes next.
         let mut above: Vec<(PathBuf, Option<usize>)> = Vec::new();
         let mut walk = fs.walk(path).map_err(|e| from.failure(&e))?;
@@ -290,7 +291,7 @@ impl Plan {
     fn add_image_node(
         &mut self,
         entry: WalkEntry,
-        image: &Arc<Path>,
+        image: &Arc<ImageLocation>,
         is_dest: bool,
         to: PathBuf,
         parent: Option<usize>,
