@@ -247,8 +247,12 @@ impl Content {
     const fn words(self) -> (&'static str, Option<&'static str>) {
         const MOUNT: Option<&str> =
             Some("mount it with the kernel, or copy it into a directory or a tar archive");
-        const CONVERT: Option<&str> = Some("convert it first: qemu-img convert -O raw OLD NEW");
-        const PARTITION: Option<&str> = Some("name one of its partitions with --partition");
+        const CONVERT: Option<&str> = Some(
+            "serve it (qemu-nbd -t -k SOCKET FILE) and name nbd+unix:///?socket=SOCKET, or convert \
+             it first: qemu-img convert -O raw OLD NEW",
+        );
+        const PARTITION: Option<&str> =
+            Some("name one of its partitions with IMAGE#N or --partition");
         match self {
             Self::Empty => ("an empty file", None),
             Self::Zeros => ("nothing but zeros where a file system begins", None),
@@ -303,7 +307,10 @@ impl Content {
             Self::Swap => ("a swap area", None),
             Self::Luks => (
                 "a LUKS encrypted volume",
-                Some("unlock it first with cryptsetup open, and name the device it makes"),
+                Some(
+                    "unlock it first with cryptsetup open, and name the device it makes; without \
+                     root, serve it with nbdkit --filter=luks and name its nbd:// address",
+                ),
             ),
             Self::Lvm2 => (
                 "an LVM physical volume",

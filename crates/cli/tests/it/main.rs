@@ -1,5 +1,7 @@
 //! The command, run as people run it.
 
+mod addresses;
+mod carriers;
 mod chains;
 mod checking;
 mod converting;

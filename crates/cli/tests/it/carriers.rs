@@ -1,0 +1,360 @@
+//! The same commands over everything that carries an image, compared with the raw file.
+
+use crate::support::{Place, Run, extant, extant_with};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::tool::{Background, free_port, tool};
+use std::path::{Path, PathBuf};
+
+const SIZE: u64 = 32 << 20;
+
+/// Runs with one clock, so that the same commands give the same bytes.
+fn run(args: &[&str], input: &str) -> Run {
+    extant_with(args, |command| {
+        command.env("SOURCE_DATE_EPOCH", "1700000000");
+        command.write_stdin(input.to_owned());
+    })
+}
+
+/// The arguments with the image in the place of `IMG`, and the directory of sources of `SRC`.
+fn with(args: &[&str], image: &str, source: &Path) -> Vec<String> {
+    let source = source.display().to_string();
+    let one = |arg: &&str| arg.replace("IMG", image).replace("SRC", &source);
+    args.iter().map(one).collect()
+}
+
+/// Every command that changes an image, at least once.
+const CHANGES: &[&[&str]] = &[
+    &["mkdir", "-p", "IMG:/d/e"],
+    &["cp", "SRC/small", "SRC/large", "IMG:/d/"],
+    &["cp", "-r", "SRC/tree", "IMG:/tree"],
+    &["cp", "-a", "IMG:/tree", "IMG:/d/again"],
+    &["write", "IMG:/d/input"],
+    &["write", "--at", "1M", "IMG:/d/sparse"],
+    &["ln", "IMG:/d/small", "IMG:/d/hard"],
+    &["ln", "-s", "small", "IMG:/d/soft"],
+    &["mv", "IMG:/d/small", "IMG:/d/moved"],
+    &["chmod", "640", "IMG:/d/moved"],
+    &["chown", "7:8", "IMG:/d/moved"],
+    &["touch", "-d", "@1000000000", "IMG:/d/touched"],
+    &["truncate", "-s", "100K", "IMG:/d/large"],
+    &["fallocate", "-l", "1M", "IMG:/d/reserved"],
+    &["xattr", "set", "IMG:/d/moved", "user.a", "value"],
+    &["acl", "set", "u:7:rw", "IMG:/d/moved"],
+    &["chattr", "+A", "IMG:/d/moved"],
+    &["mknod", "IMG:/d/pipe", "p"],
+    &["rm", "-r", "IMG:/tree"],
+    &["replay", "IMG"],
+    &["tune", "--label", "carried", "IMG"],
+    &["repair", "--no-undo", "IMG"],
+];
+
+/// Every command that reads an image, at least once.
+const READS: &[&[&str]] = &[
+    &["ls", "-lR", "IMG"],
+    &["tree", "IMG:/d"],
+    &["cat", "IMG:/d/input", "IMG:/d/large"],
+    &["stat", "--json", "IMG:/d/moved"],
+    &["find", "IMG:/d", "--name", "*a*"],
+    &["tar", "IMG:/d"],
+    &["df", "IMG"],
+    &["quota", "IMG"],
+    &["map", "--json", "IMG"],
+    &["lsattr", "IMG:/d"],
+    &["xattr", "get", "IMG:/d/moved", "user.a"],
+    &["acl", "get", "IMG:/d/moved"],
+    &["tune", "--list", "IMG"],
+    &["check", "IMG"],
+];
+
+/// What commands say, with the image's own name taken out.
+fn told(commands: &[&[&str]], image: &str, source: &Path) -> Vec<(i32, Vec<u8>, String)> {
+    commands
+        .iter()
+        .map(|args| {
+            let args = with(args, image, source);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let run = run(&args, "from a pipe\n");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(image, "IMG");
+            let stderr = run.stderr.replace(image, "IMG");
+            assert!(
+                [0, 1].contains(&run.code),
+                "{args:?}: {}",
+                text(run.stderr.as_bytes())
+            );
+            let stdout = if args[0] == "tar" {
+                run.stdout
+            } else {
+                text(&run.stdout).into_bytes()
+            };
+            (run.code, stdout, stderr)
+        })
+        .collect()
+}
+
+fn compare(
+    what: &str,
+    commands: &[&[&str]],
+    image: &str,
+    source: &Path,
+    reference: &[(i32, Vec<u8>, String)],
+) {
+    let found = told(commands, image, source);
+    for ((args, found), expected) in commands.iter().zip(&found).zip(reference) {
+        assert_eq!(
+            (found.0, &found.2),
+            (expected.0, &expected.2),
+            "{what}: {args:?}"
+        );
+        assert!(
+            found.1 == expected.1,
+            "{what}: {args:?} says something else"
+        );
+    }
+}
+
+fn source(place: &Place) -> PathBuf {
+    let source = place.join("source");
+    std::fs::create_dir_all(source.join("tree/below")).expect("a directory");
+    std::fs::write(source.join("small"), "small\n").expect("a file");
+    std::fs::write(source.join("large"), vec![b'x'; 300_000]).expect("a file");
+    for n in 0..40 {
+        let name = source.join(format!("tree/below/{n}"));
+        std::fs::write(name, format!("{n}\n").repeat(n * 50)).expect("a file");
+    }
+    source
+}
+
+/// An image that is the same each time, and the raw file that all is compared with.
+struct Base {
+    place: Place,
+    source: PathBuf,
+    fresh: PathBuf,
+    changed: PathBuf,
+    changes: Vec<(i32, Vec<u8>, String)>,
+    reads: Vec<(i32, Vec<u8>, String)>,
+}
+
+impl Base {
+    fn new() -> Self {
+        let place = Place::new();
+        let source = source(&place);
+        let fresh = place.join("fresh.img");
+        mke2fs(&fresh, SIZE, &["-t", "ext4"]);
+        let changed = place.join("changed.img");
+        std::fs::copy(&fresh, &changed).expect("room");
+        let image = changed.display().to_string();
+        let changes = told(CHANGES, &image, &source);
+        for (args, told) in CHANGES.iter().zip(&changes) {
+            assert_eq!(told.0, 0, "{args:?}: {}", told.2);
+        }
+        assert_clean(&changed);
+        let reads = told(READS, &image, &source);
+        Self {
+            place,
+            source,
+            fresh,
+            changed,
+            changes,
+            reads,
+        }
+    }
+
+    /// Compares what all commands say over a carrier of the fresh image.
+    fn judge(&self, what: &str, image: &str) {
+        compare(what, CHANGES, image, &self.source, &self.changes);
+        self.judge_reads(what, image);
+    }
+
+    fn judge_reads(&self, what: &str, image: &str) {
+        compare(what, READS, image, &self.source, &self.reads);
+    }
+
+    /// Whether a raw copy of a carrier has the bytes of the raw file.
+    fn same_bytes(&self, what: &str, raw: &Path) {
+        assert_clean(raw);
+        let found = std::fs::read(raw).expect("the copy");
+        let expected = std::fs::read(&self.changed).expect("the raw file");
+        assert!(
+            found[..expected.len().min(found.len())] == expected,
+            "{what}: other bytes"
+        );
+    }
+
+    /// A carrier in a format, made by qemu-img.
+    fn converted(&self, name: &str, options: &[&str]) -> String {
+        let path = self.place.arg(name);
+        let convert = tool("qemu-img")
+            .args(["convert", "-f", "raw"])
+            .args(options);
+        convert.arg(&self.fresh).arg(&path).ok();
+        path
+    }
+
+    /// The raw disk in a carrier, by qemu-img.
+    fn raw_of(&self, format: &str, carrier: &str) -> PathBuf {
+        let raw = self.place.join("back.img");
+        let convert = tool("qemu-img").args(["convert", "-f", format, "-O", "raw"]);
+        convert.arg(carrier).arg(&raw).ok();
+        raw
+    }
+}
+
+fn serve(place: &Place, program: &str, args: &[&str], socket: &str) -> Background {
+    let log = place.join(&format!("{program}.log"));
+    let mut server = tool(program).args(args).background(&log);
+    server.wait_for_socket(Path::new(socket));
+    server
+}
+
+#[test]
+fn every_command_does_the_same_over_nbd_by_nbdkit() {
+    let base = Base::new();
+    let behind = base.place.arg("behind.img");
+    std::fs::copy(&base.fresh, &behind).expect("room");
+    let socket = base.place.arg("nbdkit.sock");
+    let file = format!("file={behind}");
+    let server = serve(
+        &base.place,
+        "nbdkit",
+        &["-f", "-U", &socket, "file", &file],
+        &socket,
+    );
+    base.judge("nbdkit", &format!("nbd+unix:///?socket={socket}"));
+    drop(server);
+    base.same_bytes("nbdkit", Path::new(&behind));
+}
+
+#[test]
+fn every_command_does_the_same_over_nbd_by_qemu_nbd_on_qcow2() {
+    let base = Base::new();
+    let behind = base.converted("behind.qcow2", &["-O", "qcow2"]);
+    let socket = base.place.arg("qemu.sock");
+    let args = [
+        "-t", "-f", "qcow2", "-k", &socket, "-x", "disk one", &behind,
+    ];
+    let server = serve(&base.place, "qemu-nbd", &args, &socket);
+    base.judge(
+        "qemu-nbd",
+        &format!("nbd+unix:///disk%20one?socket={socket}"),
+    );
+    drop(server);
+    tool("qemu-img").args(["check", &behind]).ok();
+    base.same_bytes("qemu-nbd", &base.raw_of("qcow2", &behind));
+}
+
+#[test]
+fn every_command_does_the_same_in_formats() {
+    let base = Base::new();
+    for (format, options) in [
+        ("qcow2", &["-O", "qcow2"][..]),
+        (
+            "vpc",
+            &["-O", "vpc", "-o", "subformat=dynamic,force_size=on"],
+        ),
+        ("vpc", &["-O", "vpc", "-o", "subformat=fixed,force_size=on"]),
+    ] {
+        let carrier = base.converted("carrier", options);
+        base.judge(format, &carrier);
+        if format == "qcow2" {
+            tool("qemu-img").args(["check", &carrier]).ok();
+        }
+        base.same_bytes(format, &base.raw_of(format, &carrier));
+    }
+}
+
+#[test]
+fn every_command_that_reads_does_the_same_where_nothing_is_written() {
+    let base = Base::new();
+    let changed = base.changed.display().to_string();
+    let simg = base.place.arg("carried.simg");
+    tool("img2simg").args([&changed, &simg]).ok();
+    tool("sh")
+        .args([
+            "-c",
+            "gzip -k1 \"$1\"; zstd -q -1 \"$1\"; xz -k0 \"$1\"",
+            "sh",
+            &changed,
+        ])
+        .ok();
+    let compressed = ["gz", "zst", "xz"].map(|end| format!("{changed}.{end}"));
+    for carrier in std::iter::once(&simg).chain(&compressed) {
+        base.judge_reads(carrier, carrier);
+        let refused = extant(["touch", &format!("{carrier}:/x")]).fails(1);
+        assert!(refused.stderr.contains("convert"), "{}", refused.stderr);
+    }
+    // A web server.
+    let (at, port) = (base.place.path().display(), free_port());
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let config = format!(
+        "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
+         events {{}}
+         http {{
+             access_log off;
+             client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3;
+             uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
+             server {{ listen 127.0.0.1:{port}; root {at}; }}
+         }}"
+    );
+    std::fs::write(base.place.join("nginx.conf"), config).expect("a file");
+    let (conf, prefix, errors) = (
+        base.place.arg("nginx.conf"),
+        base.place.arg(""),
+        base.place.arg("errors"),
+    );
+    let args = ["-c", &conf, "-p", &prefix, "-e", &errors];
+    let mut server = tool("nginx").args(args).background(&base.place.join("log"));
+    server.wait_for_port(port);
+    let url = format!("http://127.0.0.1:{port}/changed.img");
+    base.judge_reads("http", &url);
+    for change in [
+        &["touch", &format!("{url}:/x")][..],
+        &["tune", "--label", "x", &url],
+        &["mkfs", &url],
+    ] {
+        let refused = extant(change).fails_somehow();
+        assert!(
+            refused.stderr.contains("changed nowhere in place"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn a_file_system_is_made_on_an_export_and_over_what_is_there_only_if_forced() {
+    let place = Place::new();
+    let source = source(&place);
+    let (behind, socket) = (place.arg("behind"), place.arg("sock"));
+    let file = std::fs::File::create(&behind).expect("a file");
+    file.set_len(SIZE).expect("a size");
+    let option = format!("file={behind}");
+    let args = ["-f", "-U", &socket, "file", &option];
+    let _server = serve(&place, "nbdkit", &args, &socket);
+    let url = format!("nbd+unix:///?socket={socket}");
+    let from = source.display().to_string();
+    run(&["mkfs", &url, "--from", &from], "").ok();
+    assert_clean(Path::new(&behind));
+    assert_eq!(
+        run(&["cat", &format!("{url}:/small")], "").ok().text(),
+        "small\n"
+    );
+    // As a file of this size has it.
+    let raw = place.arg("raw.img");
+    run(&["mkfs", &raw, "--from", &from, "--size", "32M"], "").ok();
+    assert!(std::fs::read(&raw).expect("one") == std::fs::read(&behind).expect("another"));
+    let too_large = run(&["mkfs", &url, "--size", "1G", "--force"], "").fails(1);
+    assert!(
+        too_large.stderr.contains("only 33554432 bytes are there"),
+        "{}",
+        too_large.stderr
+    );
+    mke2fs(Path::new(&behind), SIZE, &["-t", "ext4", "-L", "precious"]);
+    let refused = run(&["mkfs", &url], "").fails(1);
+    assert!(refused.stderr.contains("precious") && refused.stderr.contains("--force"));
+    run(&["mkfs", "--force", &url], "").ok();
+    assert_clean(Path::new(&behind));
+}
