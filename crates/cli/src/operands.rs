@@ -43,6 +43,7 @@ pub(crate) fn found(
             .and_then(|fs| Ok((expand(&fs, &at)?, fs)));
         match opened {
             Ok((places, fs)) => all.extend(places.into_iter().map(|at| (fs.clone(), at))),
+            Err(Failure::Usage(text)) => return Err(Failure::Usage(text)),
             Err(failure) => problems.note(failure),
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
         Listen::Tcp(host, port) => format!("nbd://{host}:{port}/{}", args.export),
     };
     let stop = server.stop();
-    let ended = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.run());
         let mut stdout = std::io::stdout();
         // A reader that has seen enough is no reason to end.
@@ -58,8 +58,7 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
             .map_err(|error| {
                 Failure::new(format!("what was written last may not be durable: {error}"))
             })
-    });
-    ended
+    })
 }
 
 /// The disk in the image.

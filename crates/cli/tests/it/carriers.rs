@@ -1,4 +1,4 @@
-//! The same commands over everything that carries an image, compared with the raw file.
+//! All commands over everything that carries an image, compared with the raw file.
 
 use crate::support::{Place, Run, extant, extant_with};
 use extant_testkit::oracle::{assert_clean, mke2fs};
