@@ -91,7 +91,7 @@ fn structures(format: Format, bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
             2048..2052,
             end - 512..end - 420,
         ],
-        Format::VhdFixed => vec![end - 512..end - 420],
+        Format::VhdFixed => vec![0..8, end - 512..end - 420],
         _ => vec![0..80, end - 16..end],
     }
 }
