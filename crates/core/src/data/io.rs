@@ -1,5 +1,6 @@
 //! What reading and writing by any way have in common: options, limits, and a file with its cache.
 
+use crate::alloc::Alloc;
 use crate::data::cache::FileCache;
 use crate::fs::Fs;
 use crate::inode::{Actor, FileType, Held, Inode, LiveInode};
@@ -10,7 +11,7 @@ use extant_format::inode::InodeFlags;
 use extant_format::{Pblk, indirect};
 use extant_sync::pin;
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// How content is changed.
@@ -40,6 +41,38 @@ impl<'a> FileIo<'a> {
             log2: fs.block_size().log2(),
             has_converted: Cell::new(false),
         }
+    }
+}
+
+/// A file whose data in memory changes, or goes to the device: its file system is open for writing.
+pub(super) struct WriteIo<'a> {
+    io: FileIo<'a>,
+    /// Where its blocks come from, and go back to.
+    pub(super) alloc: &'a Alloc,
+}
+
+impl<'a> WriteIo<'a> {
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    #[inline]
+    pub(super) fn new(fs: &'a Fs, live: &'a Arc<LiveInode>) -> Result<Self> {
+        Ok(Self::with(fs, fs.alloc()?, live))
+    }
+
+    /// For a caller that knows the allocator of `fs`.
+    #[inline]
+    pub(super) fn with(fs: &'a Fs, alloc: &'a Alloc, live: &'a Arc<LiveInode>) -> Self {
+        let io = FileIo::new(fs, live);
+        Self { io, alloc }
+    }
+}
+
+impl<'a> Deref for WriteIo<'a> {
+    type Target = FileIo<'a>;
+
+    #[inline]
+    fn deref(&self) -> &FileIo<'a> {
+        &self.io
     }
 }
 

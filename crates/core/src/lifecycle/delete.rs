@@ -56,7 +56,7 @@ impl Fs {
         // What is being written back has to end before its blocks go: the reaper waits for that.
         let is_quiet = || {
             held.file_cache()
-                .is_none_or(|file| file.try_discard_all(self, held.ino()))
+                .is_none_or(|file| file.try_discard_all(self, handle.alloc(), held.ino()))
         };
         if is_small(&image) && held.claim_last() {
             if !is_quiet() {
@@ -170,7 +170,7 @@ impl Fs {
     pub(crate) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         if let Some(file) = live.file_cache() {
-            file.discard_all(self, live.ino());
+            file.discard_all(self, self.alloc()?, live.ino());
         }
         loop {
             let handle = self.start(self.delete_credits(&live.snapshot()))?;
@@ -201,7 +201,7 @@ impl Fs {
     /// When something it has is broken or cannot be read. The inode is still there.
     pub(crate) fn delete_in(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<Progress> {
         handle.touch_inode(live)?;
-        preallocation::drop_all(self, live);
+        preallocation::drop_all(handle.alloc(), live);
         let image = live.snapshot();
         if maps_blocks(&image) {
             let guard = MapGuard::lock(live);

@@ -23,9 +23,11 @@ pub fn release(fs: &Fs, held: Held) -> Result<()> {
     if replaced && changing.is_some() && held.snapshot().disk().links > 0 {
         data::write_back_early(fs, &held);
     }
-    if held.holds() == 1 {
-        // The next writer begins anew.
-        preallocation::drop_all(fs, &held);
+    if held.holds() == 1
+        && let Ok(alloc) = fs.alloc()
+    {
+        // The next writer begins anew. Where nobody writes, nothing is kept ready.
+        preallocation::drop_all(alloc, &held);
     }
     drop(held);
     match changing {

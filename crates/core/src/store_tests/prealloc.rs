@@ -291,7 +291,7 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     assert_eq!(shown(), free - 60);
     bench.alloc().return_space(60);
     assert_eq!(shown(), free);
-    preallocation::drop_all(&bench.fs, &file);
+    preallocation::drop_all(bench.alloc(), &file);
     assert_eq!(bench.blocks_to_take(), before);
 }
 
@@ -356,12 +356,12 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                     // What it has stays, but nothing waits for it any more.
                     let from = rng.below(20_000) as u32;
                     let held = &files[at].held;
-                    preallocation::drop_from(&bench.fs, held, Lblk::new(from));
+                    preallocation::drop_from(bench.alloc(), held, Lblk::new(from));
                     let state = held.alloc_state();
                     let runs = state.preallocated_runs();
                     assert!(runs.iter().all(|(l, n)| l + n <= from));
                 }
-                86..90 => preallocation::drop_all(&bench.fs, &files[at].held),
+                86..90 => preallocation::drop_all(bench.alloc(), &files[at].held),
                 90 => drop(bench.alloc().discard_preallocations(rng.below(3000))),
                 91..93 => {
                     files[at] = new(names);
@@ -415,7 +415,7 @@ fn threads_use_what_is_kept_while_others_discard_it() {
                             bench.alloc().discard_preallocations(rng.below(2000));
                         }
                         if rng.one_in(100) {
-                            preallocation::drop_all(&bench.fs, file);
+                            preallocation::drop_all(bench.alloc(), file);
                         }
                         // Two threads of a file ask for blocks of their own, side by side.
                         let lblk = rng.below(20_000) as u32 * 2 + (i / 3) as u32;
@@ -485,7 +485,7 @@ fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     runs.sort_by_key(|run| run.start);
     assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
     drop(taken);
-    preallocation::drop_all(&bench.fs, &file);
+    preallocation::drop_all(bench.alloc(), &file);
     drop(file);
     bench.alloc().discard_preallocations(u64::MAX);
     bench.nothing_kept();
@@ -505,7 +505,7 @@ fn holes_of_a_file_are_filled_between_what_lies_beside_them() {
     ops::truncate(&bench.fs, &file, 8 << 20).unwrap();
     reserve(&file, 0, 64);
     reserve(&file, 4096, 64);
-    preallocation::drop_all(&bench.fs, &file);
+    preallocation::drop_all(bench.alloc(), &file);
     let other = bench.file("other");
     reserve(&other, 0, 2000);
     file.alloc_state_if_any().unwrap().forget_last();
@@ -516,11 +516,11 @@ fn holes_of_a_file_are_filled_between_what_lies_beside_them() {
     // Without anything kept ready in between, as if the file were opened each time.
     for block in order {
         reserve(&file, 4096 + 64 + block * 16, 16);
-        preallocation::drop_all(&bench.fs, &file);
+        preallocation::drop_all(bench.alloc(), &file);
     }
     let image = file.snapshot();
     let runs = map::Runs::over(&bench.fs, &image, 4096..4096 + 64 + 1024);
     let pieces = runs.collect::<Result<Vec<_>>>().unwrap().len();
     assert!(pieces <= 24, "{pieces} pieces, seed {seed}");
-    preallocation::drop_all(&bench.fs, &other);
+    preallocation::drop_all(bench.alloc(), &other);
 }

@@ -7,7 +7,7 @@
 use crate::data::cache::folio::{FOLIO_BYTES, mask_of_bytes};
 use crate::data::cache::index::Index;
 use crate::data::cache::number;
-use crate::data::io::FileIo;
+use crate::data::io::WriteIo;
 use crate::fs::Fs;
 use crate::inode::Held;
 use extant_sync::{EpochGuard, pin};
@@ -41,7 +41,7 @@ pub(in crate::data) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -
     Some(len)
 }
 
-impl FileIo<'_> {
+impl WriteIo<'_> {
     /// Writes at byte `offset` of the file, inside it. Returns how much was written, which is all.
     /// `op` is held.
     #[inline]

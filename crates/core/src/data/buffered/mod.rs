@@ -15,11 +15,12 @@ pub(super) mod fast_path;
 pub(super) mod read;
 pub(super) mod seek;
 
-use crate::alloc::FileRequest;
+use crate::alloc::{FileRequest, Taken};
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use crate::data::cache::number;
 use crate::data::io::{
-    FileIo, Position, WriteOptions, check_changeable, check_writable, size_limit, within_limit,
+    FileIo, Position, WriteIo, WriteOptions, check_changeable, check_writable, size_limit,
+    within_limit,
 };
 use crate::data::reserve::preallocation;
 use crate::data::stored::read::read_device;
@@ -50,7 +51,7 @@ pub(super) fn write(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
-    let io = FileIo::new(fs, held.live());
+    let io = WriteIo::new(fs, held.live())?;
     flusher::balance(fs, held.live())?;
     let (mut start, mut done) = (None, 0);
     let mut may_retry = true;
@@ -91,6 +92,27 @@ pub(super) fn write(
 }
 
 impl FileIo<'_> {
+    /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the
+    /// end of the file, whose size was `size` before they were read: somebody may have cleared them
+    /// on the device since.
+    pub(super) fn clear_past_end(
+        &self,
+        folio: &Folio,
+        state: &mut State,
+        own: Range<usize>,
+        size: u64,
+    ) {
+        let start = u64::from(folio.index()) << FOLIO_LOG2;
+        let past = size.saturating_sub(start);
+        let past = usize::try_from(past).unwrap_or(usize::MAX).max(own.start)..own.end;
+        if !past.is_empty() && state.has_data(past.clone()) && !is_on(Mutant::TailNotZeroed) {
+            state.zero(past);
+            self.cache.tail_unclean.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl WriteIo<'_> {
     /// Writes what can be written of `data`. Returns where, how much, and why it was not more.
     ///
     /// # Errors
@@ -340,8 +362,13 @@ impl FileIo<'_> {
             return Ok(Vec::new());
         }
         let clusters = self.unmapped_clusters(folio, holes)?;
-        self.cache
-            .promise(self.fs, self.live, holes.count_ones(), &clusters)?;
+        self.cache.promise(
+            self.fs,
+            self.alloc,
+            self.live,
+            holes.count_ones(),
+            &clusters,
+        )?;
         if self.fs.data().has_delayed_allocation() {
             return Ok(Vec::new());
         }
@@ -369,7 +396,7 @@ impl FileIo<'_> {
                     .write_pattern
                     .note_stride(lblk, lblk + (row.end - row.start))
                 {
-                    preallocation::keep_for(self.fs, self.live, Lblk::new(lblk));
+                    preallocation::keep_for(self.alloc, self.live, Lblk::new(lblk));
                 }
                 let ask = FileRequest {
                     lblk: Lblk::new(lblk),
@@ -386,7 +413,7 @@ impl FileIo<'_> {
                 let (pblk, found) = taken.into_raw();
                 let inside = size.inside(lblk);
                 if !self.cache.placed.add(self.fs, lblk - inside, pblk, found) {
-                    drop(preallocation::from_raw(self.fs, pblk, found));
+                    drop(Taken::from_raw(self.alloc, pblk, found));
                 } else if !size.is_block() {
                     chosen.push(lblk);
                 }
@@ -406,7 +433,7 @@ impl FileIo<'_> {
             return;
         }
         self.cache
-            .release_reservation(self.fs, self.live, holes.count_ones(), 0, 0);
+            .release_reservation(self.fs, self.alloc, self.live, holes.count_ones(), 0, 0);
         if !self.fs.cluster_size().is_block() {
             // The others are those of other blocks, and stay theirs.
             let size = self.fs.cluster_size();
@@ -497,25 +524,6 @@ impl FileIo<'_> {
         }
         self.clear_past_end(folio, state, own, size);
         Ok(())
-    }
-
-    /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the
-    /// end of the file, whose size was `size` before they were read: somebody may have cleared them
-    /// on the device since.
-    pub(super) fn clear_past_end(
-        &self,
-        folio: &Folio,
-        state: &mut State,
-        own: Range<usize>,
-        size: u64,
-    ) {
-        let start = u64::from(folio.index()) << FOLIO_LOG2;
-        let past = size.saturating_sub(start);
-        let past = usize::try_from(past).unwrap_or(usize::MAX).max(own.start)..own.end;
-        if !past.is_empty() && state.has_data(past.clone()) && !is_on(Mutant::TailNotZeroed) {
-            state.zero(past);
-            self.cache.tail_unclean.store(true, Ordering::Release);
-        }
     }
 
     /// Sees to the last block of a file of `size` bytes before a write at `offset` makes it longer.

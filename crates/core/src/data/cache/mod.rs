@@ -26,6 +26,7 @@ mod prefault;
 pub(super) mod readahead;
 mod write_pattern;
 
+use crate::alloc::{Alloc, Taken};
 use crate::data::cache::caches::Caches;
 use crate::data::cache::dirty::DirtyState;
 use crate::data::cache::failures::Failures;
@@ -239,7 +240,7 @@ impl FileCache {
 
     /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size`
     /// before. The caller keeps writeback away.
-    pub(super) fn cut(&self, fs: &Fs, live: &LiveInode, size: u64, first: u64) {
+    pub(super) fn cut(&self, fs: &Fs, alloc: &Alloc, live: &LiveInode, size: u64, first: u64) {
         let log2 = fs.block_size().log2();
         let from = number_of_block(first, log2);
         let mut delayed = 0;
@@ -258,11 +259,11 @@ impl FileCache {
         let start = clusters.around(&(0..first)).end;
         let start = u32::try_from(start).unwrap_or(u32::MAX);
         if !clusters.is_block() {
-            self.give_up_promises(fs, live.ino(), clusters.logical(start)..u32::MAX);
+            self.give_up_promises(fs, alloc, live.ino(), clusters.logical(start)..u32::MAX);
         }
-        self.release_reservation(fs, live, delayed, 0, 0);
+        self.release_reservation(fs, alloc, live, delayed, 0, 0);
         for (_, pblk, len) in self.placed.take(clusters, start, 1 << 32) {
-            drop(crate::data::reserve::preallocation::from_raw(fs, pblk, len));
+            drop(Taken::from_raw(alloc, pblk, len));
         }
         if size & ((1 << log2) - 1) != 0
             && !is_on(Mutant::TailNotZeroed)
@@ -286,22 +287,22 @@ impl FileCache {
 
     /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is
     /// being written right now. Any lock may be held.
-    pub(crate) fn try_discard_all(&self, fs: &Fs, ino: Ino) -> bool {
+    pub(crate) fn try_discard_all(&self, fs: &Fs, alloc: &Alloc, ino: Ino) -> bool {
         let Some(_alone) = self.try_quiesce() else {
             return false;
         };
-        self.discard_quiet(fs, ino);
+        self.discard_quiet(fs, alloc, ino);
         true
     }
 
     /// Notes that the inode is being deleted, after the writing that is under way: what is dirty is
     /// never written.
-    pub(crate) fn discard_all(&self, fs: &Fs, ino: Ino) {
+    pub(crate) fn discard_all(&self, fs: &Fs, alloc: &Alloc, ino: Ino) {
         let _alone = self.quiesce();
-        self.discard_quiet(fs, ino);
+        self.discard_quiet(fs, alloc, ino);
     }
 
-    fn discard_quiet(&self, fs: &Fs, ino: Ino) {
+    fn discard_quiet(&self, fs: &Fs, alloc: &Alloc, ino: Ino) {
         self.deleting.store(true, Ordering::Release);
         self.forget_map();
         self.time.store(NO_TIME, Ordering::Release);
@@ -314,9 +315,9 @@ impl FileCache {
                 self.forget(&mut state, u64::MAX, log2);
             }
         }
-        self.give_up_all_promises(fs, ino);
+        self.give_up_all_promises(fs, alloc, ino);
         for (_, pblk, len) in self.placed.take(fs.cluster_size(), 0, 1 << 32) {
-            drop(crate::data::reserve::preallocation::from_raw(fs, pblk, len));
+            drop(Taken::from_raw(alloc, pblk, len));
         }
     }
 }

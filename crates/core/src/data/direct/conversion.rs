@@ -11,7 +11,7 @@
 //!   until they are converted.
 
 use crate::data::cache::FileCache;
-use crate::data::io::{FileIo, blocks_of};
+use crate::data::io::{WriteIo, blocks_of};
 use crate::data::through::write;
 use crate::data::writeback::{WritebackRun, WritebackState};
 use crate::fs::Fs;
@@ -98,7 +98,7 @@ fn convert(fs: &Fs, live: &Arc<LiveInode>, ranges: &mut [Range<u64>]) -> Result<
             _ => joined.push(range.clone()),
         }
     }
-    let io = FileIo::new(fs, live);
+    let io = WriteIo::new(fs, live)?;
     let pieces = io.reserved(&joined)?;
     let mut rest = &pieces[..];
     while !rest.is_empty() {
@@ -117,7 +117,7 @@ fn convert(fs: &Fs, live: &Arc<LiveInode>, ranges: &mut [Range<u64>]) -> Result<
     Ok(())
 }
 
-impl FileIo<'_> {
+impl WriteIo<'_> {
     /// Returns what is reserved of `ranges`, in blocks, which ascend.
     fn reserved(&self, ranges: &[Range<u64>]) -> Result<Vec<WritebackRun>> {
         let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, ranges))?;

@@ -35,7 +35,7 @@ use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
 use crate::data::dispatch::Way;
 use crate::data::io::{
-    FileIo, Position, WriteOptions, blocks_of, check_writable, device_offset, image_outside,
+    Position, WriteIo, WriteOptions, blocks_of, check_writable, device_offset, image_outside,
     target_offset, within_limit,
 };
 use crate::data::through::write::{Pages, write_alone};
@@ -568,7 +568,7 @@ pub(super) fn write_exclusive(
     if !nothing_in_memory {
         write_back_quiet(fs, live, file)?;
     }
-    let io = FileIo::new(fs, live);
+    let io = WriteIo::new(fs, live)?;
     let written = if bytes.end <= size
         && let runs = match known(fs, live, file, &bytes) {
             Some(runs) => runs,
@@ -612,7 +612,7 @@ fn overwrite(
     written
 }
 
-impl FileIo<'_> {
+impl WriteIo<'_> {
     /// Writes with whatever that changes about the file. `op` is held exclusively and `pages`
     /// shared; nobody else writes the file back.
     fn write_and_map(

@@ -69,7 +69,7 @@ pub fn punch_hole(
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
     forget(held, range.clone());
-    preallocation::drop_all(fs, held.live());
+    preallocation::drop_all(fs.alloc()?, held.live());
     zero_edges(fs, held, &image, &range)?;
     let whole = whole_blocks(fs, &range);
     let mut end = whole.end;
@@ -149,8 +149,8 @@ pub fn collapse_range(
     }
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
-    forget_from(fs, held, range.start);
-    preallocation::drop_all(fs, held.live());
+    forget_from(fs, held, range.start)?;
+    preallocation::drop_all(fs.alloc()?, held.live());
     let whole = whole_blocks(fs, &range);
     let blocks = whole.end - whole.start;
     let size = image.size() - len;
@@ -226,8 +226,8 @@ pub fn insert_range(
     }
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
-    forget_from(fs, held, range.start);
-    preallocation::drop_all(fs, held.live());
+    forget_from(fs, held, range.start)?;
+    preallocation::drop_all(fs.alloc()?, held.live());
     let whole = whole_blocks(fs, &range);
     let blocks = whole.end - whole.start;
     let after = runs_after(fs, &image, whole.start)?;
@@ -353,12 +353,14 @@ fn forget(held: &Held, range: Range<u64>) {
     }
 }
 
-fn forget_from(fs: &Fs, held: &Held, offset: u64) {
+fn forget_from(fs: &Fs, held: &Held, offset: u64) -> Result<()> {
     if let Some(file) = held.file_cache() {
         // The size of the record is all of it by now.
         file.set_extended(0);
-        file.cut(fs, held, offset, offset >> fs.block_size().log2());
+        let first = offset >> fs.block_size().log2();
+        file.cut(fs, fs.alloc()?, held, offset, first);
     }
+    Ok(())
 }
 
 /// Returns the runs from block `first` on that are no holes. What lies in the last cluster of one
@@ -486,7 +488,7 @@ fn parts_of<'r>(fs: &Fs, image: &Inode, runs: &'r [Mapping]) -> Result<Vec<&'r [
 fn with_room<R>(fs: &Fs, mut step: impl FnMut() -> Result<R>) -> Result<R> {
     match step() {
         Err(Error::NoSpace) => {
-            if preallocation::discard(fs, 1) == 0 && fs.is_space_pending() {
+            if fs.alloc()?.discard_preallocations(1) == 0 && fs.is_space_pending() {
                 fs.commit(fs.journal()?.running())?;
             }
             step()

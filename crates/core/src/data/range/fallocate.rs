@@ -148,7 +148,8 @@ impl Reservation {
     /// Tells whether there may be more space than there was: what others kept ready has come back,
     /// or what was freed, with a commit.
     fn make_room(&self, fs: &Fs) -> Result<bool> {
-        if preallocation::discard(fs, self.blocks.end - self.blocks.start) > 0 {
+        let wanted = self.blocks.end - self.blocks.start;
+        if fs.alloc()?.discard_preallocations(wanted) > 0 {
             return Ok(true);
         }
         let pending = fs.is_space_pending();

@@ -24,7 +24,7 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
         file.quiesce()
     });
     // They may lie where the other kind of map cannot point.
-    preallocation::drop_all(fs, held.live());
+    preallocation::drop_all(fs.alloc()?, held.live());
     let reshape = Reshape::make(fs, held.live())?;
     if held.snapshot().size() > size_limit(fs, reshape.empty()) {
         return Err(Error::FileTooLarge);

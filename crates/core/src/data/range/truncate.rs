@@ -139,6 +139,7 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     // Nobody reads or writes the blocks that go, nor the bytes that become zeros.
     let _gone = held.pages().write();
     let live = held.live();
+    let alloc = fs.alloc()?;
     let first = fs.block_size().blocks_for(size);
     // Nor are they written back.
     let _quiet = held.file_cache().map(|file| file.quiesce());
@@ -152,10 +153,10 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
         if size == 0 {
             file.set_replaced();
         }
-        file.cut(fs, live, size, first);
+        file.cut(fs, alloc, live, size, first);
     }
     preallocation::drop_from(
-        fs,
+        alloc,
         live,
         Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)),
     );

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::alloc::{FileRequest, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{Folio, rows};
-use crate::data::io::FileIo;
+use crate::data::io::WriteIo;
 use crate::data::reserve::preallocation;
 use crate::data::reserve::promises::Claim;
 use crate::data::writeback::{Batch, WritebackRun, WritebackState};
@@ -61,7 +61,7 @@ impl FileCache {
     }
 }
 
-impl<'f> FileIo<'f> {
+impl<'f> WriteIo<'f> {
     /// Of the logical clusters of `holes`, blocks of a folio, those of which nothing is mapped;
     /// none where a cluster is a block.
     pub(in crate::data) fn unmapped_clusters(&self, folio: &Folio, holes: u64) -> Result<Vec<u32>> {
@@ -172,7 +172,7 @@ impl<'f> FileIo<'f> {
         let found = taken.as_ref().map_or(0, Taken::clusters);
         if reserved {
             self.cache
-                .unclaim(self.fs, clusters.start + found..clusters.end);
+                .unclaim(self.alloc, clusters.start + found..clusters.end);
         }
         let taken = taken?;
         self.cache.caches.count_places(false, taken.len().into());
@@ -187,7 +187,7 @@ impl<'f> FileIo<'f> {
     pub(in crate::data) fn unplace(&self, lblk: u32, len: u32) {
         let size = self.fs.cluster_size();
         for (_, pblk, len) in self.cache.placed.take(size, lblk, len.into()) {
-            drop(preallocation::from_raw(self.fs, pblk, len));
+            drop(Taken::from_raw(self.alloc, pblk, len));
         }
     }
 
@@ -225,7 +225,7 @@ pub(in crate::data) fn promise_cut(fs: &Fs, held: &Held, size: u64) -> Result<()
     match held.file_cache() {
         // Given back when nothing is delayed any more.
         Some(cache) if cache.delayed() > 0 => {
-            cache.promise_again(fs, held, [fs.cluster_size().logical(block)])
+            cache.promise_again(fs, fs.alloc()?, held, [fs.cluster_size().logical(block)])
         }
         _ => Ok(()),
     }

@@ -1,13 +1,13 @@
 //! Blocks of a file as the allocator gives them: with a view of the map, and of what is kept ready.
 
 use crate::Result;
-use crate::alloc::{AllocFile, FileRequest, FileState, Taken};
+use crate::alloc::{Alloc, AllocFile, FileRequest, FileState, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::map::{self, Target};
 use crate::volume::Cluster;
 use extant_format::inode::InodeFlags;
-use extant_format::{Ino, Lblk, Pblk};
+use extant_format::{Ino, Lblk};
 use extant_sync::pin;
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,43 +97,22 @@ pub(crate) fn take_for<'f>(fs: &'f Fs, live: &LiveInode, ask: &FileRequest) -> R
 }
 
 /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead.
-pub(crate) fn keep_for(fs: &Fs, live: &LiveInode, lblk: Lblk) {
-    if let (Some(alloc), Some(state)) = (fs.alloc_if_any(), live.alloc_state_if_any()) {
+pub(crate) fn keep_for(alloc: &Alloc, live: &LiveInode, lblk: Lblk) {
+    if let Some(state) = live.alloc_state_if_any() {
         alloc.keep_for(state, lblk);
     }
 }
 
 /// Gives back what is kept ready for the file: when nobody writes to it any more.
-pub(crate) fn drop_all(fs: &Fs, live: &LiveInode) {
-    if let (Some(alloc), Some(state)) = (fs.alloc_if_any(), live.alloc_state_if_any()) {
+pub(crate) fn drop_all(alloc: &Alloc, live: &LiveInode) {
+    if let Some(state) = live.alloc_state_if_any() {
         alloc.drop_preallocations(state);
     }
 }
 
 /// Gives back what is kept ready for the file at `lblk` and behind: when it is truncated.
-pub(crate) fn drop_from(fs: &Fs, live: &LiveInode, lblk: Lblk) {
-    if let (Some(alloc), Some(state)) = (fs.alloc_if_any(), live.alloc_state_if_any()) {
+pub(crate) fn drop_from(alloc: &Alloc, live: &LiveInode, lblk: Lblk) {
+    if let Some(state) = live.alloc_state_if_any() {
         alloc.drop_preallocations_from(state, lblk);
     }
-}
-
-/// Makes an owner again for blocks that were [turned into numbers](Taken::into_raw). `None` on a
-/// file system open for reading only, where nothing is.
-pub(crate) fn from_raw(fs: &Fs, start: Pblk, len: u32) -> Option<Taken<'_>> {
-    let alloc = fs.alloc_if_any()?;
-    Some(Taken::from_raw(alloc, start, len))
-}
-
-/// Gives a promise of clusters back.
-pub(crate) fn return_space(fs: &Fs, clusters: u32) {
-    if let Some(alloc) = fs.alloc_if_any() {
-        alloc.return_space(clusters);
-    }
-}
-
-/// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how many it
-/// was.
-pub(crate) fn discard(fs: &Fs, wanted: u64) -> u64 {
-    fs.alloc_if_any()
-        .map_or(0, |alloc| alloc.discard_preallocations(wanted))
 }

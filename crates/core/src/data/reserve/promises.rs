@@ -6,9 +6,9 @@
 //! are delayed does not matter.
 
 use crate::Result;
+use crate::alloc::Alloc;
 use crate::data::cache::FileCache;
 use crate::data::reserve::nodes::Tree;
-use crate::data::reserve::preallocation;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::volume::ClusterSize;
@@ -64,6 +64,7 @@ impl FileCache {
     pub(in crate::data) fn promise(
         &self,
         fs: &Fs,
+        alloc: &Alloc,
         live: &LiveInode,
         blocks: u32,
         clusters: &[u32],
@@ -84,7 +85,7 @@ impl FileCache {
             }
         };
         // Two at the same time may ask for the same nodes: what is too much goes with the rest.
-        fs.alloc()?.reserve_space(own + nodes as u32, false)?;
+        alloc.reserve_space(own + nodes as u32, false)?;
         let mut promise = self.promise.lock();
         if let Some(ledger) = fs.ledger() {
             let more = if fs.cluster_size().is_block() {
@@ -97,7 +98,7 @@ impl FileCache {
             let asked = ledger.promise(ino, owners, space, fs.reason());
             if let Err(e) = asked {
                 drop(promise);
-                preallocation::return_space(fs, own + nodes as u32);
+                alloc.return_space(own + nodes as u32);
                 return Err(e);
             }
         }
@@ -106,7 +107,7 @@ impl FileCache {
         if !missing.is_empty() {
             let twice = promise.enter(missing);
             drop(promise);
-            preallocation::return_space(fs, twice);
+            alloc.return_space(twice);
         }
         Ok(())
     }
@@ -124,6 +125,7 @@ impl FileCache {
     pub(in crate::data) fn release_reservation(
         &self,
         fs: &Fs,
+        alloc: &Alloc,
         live: &LiveInode,
         blocks: u32,
         used: u32,
@@ -154,13 +156,9 @@ impl FileCache {
         } else {
             clusters
         };
-        preallocation::return_space(fs, own + free as u32);
+        alloc.return_space(own + free as u32);
         // What was used of the worst case of all may be missing from that of the rest.
-        if missing > 0
-            && fs
-                .alloc()
-                .is_ok_and(|alloc| alloc.reserve_space(missing as u32, true).is_ok())
-        {
+        if missing > 0 && alloc.reserve_space(missing as u32, true).is_ok() {
             self.promise.lock().nodes += missing;
         }
     }
@@ -179,11 +177,11 @@ impl FileCache {
     }
 
     /// Puts promises back that were taken out.
-    pub(in crate::data) fn unclaim(&self, fs: &Fs, clusters: Range<u32>) {
+    pub(in crate::data) fn unclaim(&self, alloc: &Alloc, clusters: Range<u32>) {
         if !clusters.is_empty() {
             // They count as promised all the time.
             let twice = self.promise.lock().enter(clusters);
-            preallocation::return_space(fs, twice);
+            alloc.return_space(twice);
         }
     }
 
@@ -194,23 +192,30 @@ impl FileCache {
     pub(in crate::data) fn promise_again(
         &self,
         fs: &Fs,
+        alloc: &Alloc,
         live: &LiveInode,
         clusters: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
         let missing = self.promise.lock().without(clusters);
-        fs.alloc()?.reserve_space(missing.len() as u32, true)?;
+        alloc.reserve_space(missing.len() as u32, true)?;
         let twice = {
             let mut promise = self.promise.lock();
             let twice = promise.enter(missing);
             promise.note_more(fs, live);
             twice
         };
-        preallocation::return_space(fs, twice);
+        alloc.return_space(twice);
         Ok(())
     }
 
     /// Gives promises back of logical clusters that have their places, or need none.
-    pub(in crate::data) fn give_up_promises(&self, fs: &Fs, ino: Ino, clusters: Range<u32>) {
+    pub(in crate::data) fn give_up_promises(
+        &self,
+        fs: &Fs,
+        alloc: &Alloc,
+        ino: Ino,
+        clusters: Range<u32>,
+    ) {
         let gone: u32 = {
             let mut promise = self.promise.lock();
             let gone: Vec<u32> = promise.clusters.range(clusters).copied().collect();
@@ -220,11 +225,11 @@ impl FileCache {
             promise.note(fs, ino);
             gone.len() as u32
         };
-        preallocation::return_space(fs, gone);
+        alloc.return_space(gone);
     }
 
     /// Gives all promises back: the file is being deleted.
-    pub(in crate::data) fn give_up_all_promises(&self, fs: &Fs, ino: Ino) {
+    pub(in crate::data) fn give_up_all_promises(&self, fs: &Fs, alloc: &Alloc, ino: Ino) {
         let promise = {
             let mut promise = self.promise.lock();
             let all = std::mem::take(&mut *promise);
@@ -237,7 +242,7 @@ impl FileCache {
             promise.clusters.len() as u64
         };
         // No more than memory can hold.
-        preallocation::return_space(fs, (own + promise.nodes) as u32);
+        alloc.return_space((own + promise.nodes) as u32);
     }
 }
 

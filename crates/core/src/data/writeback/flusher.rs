@@ -1,7 +1,6 @@
 //! Writing back what nobody asked to have written: by age, when much is dirty, and when space or
 //! memory run out.
 
-use crate::data::reserve::preallocation;
 use crate::data::writeback::offload::spawn_or_keep;
 use crate::data::writeback::small_files::write_back_files;
 use crate::data::writeback::write_back;
@@ -271,7 +270,7 @@ pub(crate) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     // What fails is found by what asks for the file.
     let _ = write_back(fs, live);
     let _ = fs.write_back_all();
-    preallocation::discard(fs, u64::MAX);
+    fs.alloc()?.discard_preallocations(u64::MAX);
     if fs.is_space_pending() {
         fs.commit(fs.journal()?.running())?;
     }

@@ -32,7 +32,7 @@ mod small_files;
 use crate::alloc::{FileRequest, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, Folio, mask, rows};
-use crate::data::io::FileIo;
+use crate::data::io::{FileIo, WriteIo};
 use crate::data::reserve::preallocation;
 use crate::fs::Fs;
 use crate::fs::Handle;
@@ -87,7 +87,10 @@ pub(super) fn write_back_quiet(
     if cache.is_deleting() {
         return Ok(());
     }
-    let io = FileIo::new(fs, live);
+    let Ok(io) = WriteIo::new(fs, live) else {
+        debug_assert!(!cache.dirty.has_any(), "nobody writes");
+        return Ok(());
+    };
     let mut written = io.write_dirty();
     // What stood in the way has been dealt with: reserved space in which there was no room for more
     // extents. Each time there is less of it.
@@ -173,23 +176,7 @@ pub(super) struct Mapped<'f> {
     result: Result<()>,
 }
 
-impl<'f> FileIo<'f> {
-    /// Writes all that is dirty, batch by batch.
-    fn write_dirty(&self) -> Result<()> {
-        let dirty = self.cache.dirty.take();
-        let mut rest = &dirty[..];
-        while !rest.is_empty() {
-            let mut batch = Batch::default();
-            rest = self.collect(rest, &mut batch);
-            if let Err(e) = self.write_batch(&mut batch) {
-                self.restore(&batch);
-                self.cache.dirty.put_back(rest);
-                return Err(e);
-            }
-        }
-        Ok(())
-    }
-
+impl FileIo<'_> {
     /// Moves the size of the record to where the file ends, once nothing is dirty: what a writer
     /// wrote may have been mapped before the file was longer for it.
     pub(super) fn store_size(&self) -> Result<()> {
@@ -209,6 +196,24 @@ impl<'f> FileIo<'f> {
         if self.cache.has_time() {
             let handle = self.fs.start(1)?;
             self.live.update(&handle, |_| ())?;
+        }
+        Ok(())
+    }
+}
+
+impl<'f> WriteIo<'f> {
+    /// Writes all that is dirty, batch by batch.
+    fn write_dirty(&self) -> Result<()> {
+        let dirty = self.cache.dirty.take();
+        let mut rest = &dirty[..];
+        while !rest.is_empty() {
+            let mut batch = Batch::default();
+            rest = self.collect(rest, &mut batch);
+            if let Err(e) = self.write_batch(&mut batch) {
+                self.restore(&batch);
+                self.cache.dirty.put_back(rest);
+                return Err(e);
+            }
         }
         Ok(())
     }
@@ -306,7 +311,7 @@ impl<'f> FileIo<'f> {
     pub(super) fn release_rest(&self, batch: &mut Batch<'f>) {
         if batch.delayed > 0 {
             self.cache
-                .release_reservation(self.fs, self.live, batch.delayed, 0, 0);
+                .release_reservation(self.fs, self.alloc, self.live, batch.delayed, 0, 0);
             batch.delayed = 0;
         }
     }
@@ -327,13 +332,13 @@ impl<'f> FileIo<'f> {
                 let clusters = first..first + taken.clusters();
                 taken.into_promise();
                 if !self.fs.cluster_size().is_block() {
-                    self.cache.unclaim(self.fs, clusters);
+                    self.cache.unclaim(self.alloc, clusters);
                 }
             }
             Origin::Write(lblk) => {
                 let (pblk, len) = taken.into_raw();
                 if !self.cache.placed.add(self.fs, lblk, pblk, len) {
-                    drop(preallocation::from_raw(self.fs, pblk, len));
+                    drop(Taken::from_raw(self.alloc, pblk, len));
                 }
             }
             Origin::Space => drop(taken),
@@ -639,17 +644,21 @@ impl<'f> FileIo<'f> {
             // Blocks become promises as they go back: nobody can come between.
             left.into_iter().for_each(|given| self.give_back(given));
             self.cache
-                .release_reservation(self.fs, self.live, 0, 0, nodes);
+                .release_reservation(self.fs, self.alloc, self.live, 0, 0, nodes);
             return result;
         }
         if !self.fs.cluster_size().is_block() {
             for piece in pieces {
-                self.cache
-                    .give_up_promises(self.fs, self.live.ino(), self.clusters_of(piece));
+                self.cache.give_up_promises(
+                    self.fs,
+                    self.alloc,
+                    self.live.ino(),
+                    self.clusters_of(piece),
+                );
             }
         }
         self.cache
-            .release_reservation(self.fs, self.live, delayed, delayed, nodes);
+            .release_reservation(self.fs, self.alloc, self.live, delayed, delayed, nodes);
         batch.delayed = batch.delayed.saturating_sub(delayed);
         Ok(())
     }
@@ -665,11 +674,9 @@ impl<'f> FileIo<'f> {
                 WritebackState::New => left += size.touched(lblk, piece.len).len() as u32,
                 WritebackState::Placed => {
                     let placed = self.cache.placed.take(size, lblk, piece.len.into());
-                    places.extend(placed.into_iter().filter_map(|(lblk, pblk, len)| {
-                        Some(Given {
-                            taken: preallocation::from_raw(self.fs, pblk, len)?,
-                            origin: Origin::Write(lblk),
-                        })
+                    places.extend(placed.into_iter().map(|(lblk, pblk, len)| Given {
+                        taken: Taken::from_raw(self.alloc, pblk, len),
+                        origin: Origin::Write(lblk),
                     }));
                     placed_blocks += piece.len;
                 }

@@ -6,7 +6,7 @@
 //! before. So writing to reserved space never runs out of it.
 
 use crate::Result;
-use crate::data::io::FileIo;
+use crate::data::io::WriteIo;
 use crate::data::io::device_offset;
 use crate::data::writeback::{WritebackRun, WritebackState};
 use crate::inode::Inode;
@@ -15,7 +15,7 @@ use extant_format::extent::MAX_UNWRITTEN_LEN;
 use extant_format::{Lblk, Pblk};
 use std::ops::Range;
 
-impl FileIo<'_> {
+impl WriteIo<'_> {
     /// Makes data of the whole of each reserved extent that one of `pieces`, which are written,
     /// lies in. Returns whether there was any. Others are kept from writing the file back.
     pub(in crate::data) fn convert_whole(&self, pieces: &[WritebackRun]) -> Result<bool> {

@@ -11,14 +11,16 @@
 //! itself.
 
 use crate::Result;
+use crate::alloc::Alloc;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::FOLIO_LOG2;
-use crate::data::io::FileIo;
+use crate::data::io::WriteIo;
 use crate::data::io::device_offset;
 use crate::data::writeback::{Batch, Mapped, WritebackRun, WritebackState, write_back};
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::LiveInode;
+use crate::journal::Journal;
 use crate::map;
 use crate::mutants::{Mutant, is_on};
 use extant_sync::MutexGuard;
@@ -43,7 +45,7 @@ pub(in crate::data) fn write_back_files(fs: &Fs, files: &[Arc<LiveInode>]) -> Re
     // Content of small files on its way to the device.
     let mut content = Vec::new();
     while !rest.is_empty() {
-        let mut gathering = Gathering::new(fs, &mut content);
+        let mut gathering = Gathering::new(fs, &mut content)?;
         let (count, alone) = gathering.fill(rest);
         let (now, after) = rest.split_at(count);
         let alone: Vec<_> = alone.into_iter().chain(gathering.write()).collect();
@@ -66,7 +68,7 @@ pub(in crate::data) fn write_back_files(fs: &Fs, files: &[Arc<LiveInode>]) -> Re
 
 /// A small file that is being written back.
 struct Member<'f> {
-    io: FileIo<'f>,
+    io: WriteIo<'f>,
     batch: Batch<'f>,
     pieces: Vec<WritebackRun>,
     /// Those to map it, without the groups of its blocks if it is simple: if its record has room
@@ -85,20 +87,26 @@ struct Segment {
 /// Small files that are being written back together.
 struct Gathering<'f, 'c> {
     fs: &'f Fs,
+    alloc: &'f Alloc,
+    journal: &'f Journal,
     members: Vec<Member<'f>>,
     content: &'c mut Vec<u8>,
     segments: Vec<Segment>,
 }
 
 impl<'f, 'c> Gathering<'f, 'c> {
-    fn new(fs: &'f Fs, content: &'c mut Vec<u8>) -> Self {
+    /// # Errors
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when the file system is open for reading only.
+    fn new(fs: &'f Fs, content: &'c mut Vec<u8>) -> Result<Self> {
         content.clear();
-        Self {
+        Ok(Self {
             fs,
+            alloc: fs.alloc()?,
+            journal: fs.journal()?,
             members: Vec::new(),
             content,
             segments: Vec::new(),
-        }
+        })
     }
 
     /// Takes in files from the front of `files`. Returns of how many it has seen to, and which of
@@ -135,7 +143,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
         if !cache.dirty.is_in_first_folio_only() || cache.has_detached() {
             return false;
         }
-        let io = FileIo::new(self.fs, live);
+        let io = WriteIo::with(self.fs, self.alloc, live);
         let mut batch = Batch::default();
         let dirty = cache.dirty.take();
         // More may have come since the look.
@@ -168,7 +176,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
     }
 
     /// Copies what goes to the device, each folio of one moment.
-    fn copy(&mut self, io: &FileIo<'_>, pieces: &[WritebackRun]) -> Result<()> {
+    fn copy(&mut self, io: &WriteIo<'_>, pieces: &[WritebackRun]) -> Result<()> {
         for piece in pieces {
             let mut to = device_offset(self.fs, piece.pblk, 0)?;
             io.for_each_part(piece, |folio, blocks| {
@@ -207,7 +215,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
         }
         let mut alone = Vec::new();
         while !rest.is_empty() {
-            let (count, credits) = fitting(self.fs, &rest);
+            let (count, credits) = fitting(self.fs, self.journal, &rest);
             let after = rest.split_off(count);
             match self.fs.start(credits) {
                 Ok(handle) => alone.extend(map_all(handle, rest)),
@@ -260,8 +268,8 @@ impl<'f, 'c> Gathering<'f, 'c> {
 }
 
 /// Returns how many of `members` one handle can map, at least one, and with how many credits.
-fn fitting(fs: &Fs, members: &[Member<'_>]) -> (usize, u32) {
-    let most = fs.journal().map_or(0, |journal| journal.max_credits() / 2);
+fn fitting(fs: &Fs, journal: &Journal, members: &[Member<'_>]) -> (usize, u32) {
+    let most = journal.max_credits() / 2;
     // The groups that the blocks of all of them come from.
     let mut groups = BTreeSet::new();
     let mut credits = 0;

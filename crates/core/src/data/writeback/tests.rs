@@ -125,7 +125,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
         // It can have no more blocks, which is found out when its nodes have been taken.
         bench.set_sectors(u32::MAX.into());
         let cache = live.file_cache().unwrap();
-        let io = FileIo::new(fs, live);
+        let io = WriteIo::new(fs, live).unwrap();
         {
             let _alone = cache.quiesce();
             let dirty = cache.dirty.take();
@@ -163,7 +163,7 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
     let (fs, live) = (&*bench.fs, bench.file.live());
     // Nothing is promised any more to what is dirty.
     let cache = live.file_cache().unwrap();
-    let io = FileIo::new(fs, live);
+    let io = WriteIo::new(fs, live).unwrap();
     let whole = WritebackRun {
         lblk: 0,
         len: (BLOCKS * STRIDE) as u32,
@@ -172,7 +172,7 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
         leaf: 0,
     };
     io.for_each_part(&whole, |folio, _| folio.write().delayed = 0);
-    cache.release_reservation(fs, live, BLOCKS as u32, 0, 0);
+    cache.release_reservation(fs, io.alloc, live, BLOCKS as u32, 0, 0);
     assert_eq!(fs.alloc().unwrap().promised_blocks(), 0);
     let anybody = fs.spending_for(&Caller::new(1005, 1005));
     let others = bench.take_all(false);

@@ -1,7 +1,7 @@
 //! What the blocks for new nodes of a map are paid from.
 
 use super::store::commit_all;
-use crate::alloc::{Request, Taken};
+use crate::alloc::{Alloc, Request, Taken};
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::{Error, Result};
@@ -56,7 +56,7 @@ impl NodeSpace {
 /// Blocks taken for new nodes, each a cluster. Those that are not used are promised to the caller
 /// again, as they were.
 pub(in crate::map) struct NewNodes<'f, 's> {
-    fs: &'f Fs,
+    alloc: &'f Alloc,
     taken: Vec<Taken<'f>>,
     /// Clusters that are granted and not taken.
     left: u32,
@@ -81,11 +81,11 @@ impl<'f, 's> NewNodes<'f, 's> {
     ) -> Result<Self> {
         let count = u32::try_from(count).map_err(|_| Error::NoSpace)?;
         let of_promise = count.min(space.promised.get());
-        fs.alloc()?
-            .reserve_space(count - of_promise, space.finishes.get())?;
+        let alloc = fs.alloc()?;
+        alloc.reserve_space(count - of_promise, space.finishes.get())?;
         space.promised.set(space.promised.get() - of_promise);
         let mut nodes = Self {
-            fs,
+            alloc,
             taken: Vec::new(),
             left: count,
             of_promise,
@@ -101,7 +101,7 @@ impl<'f, 's> NewNodes<'f, 's> {
                 below_32_bits,
                 privileged: false,
             };
-            let got = fs.alloc()?.take_promised(&request)?;
+            let got = alloc.take_promised(&request)?;
             nodes.left = nodes.left.saturating_sub(got.clusters());
             nodes.taken.push(got);
         }
@@ -130,10 +130,8 @@ impl Drop for NewNodes<'_, '_> {
         self.space
             .promised
             .set(self.space.promised.get() + promised);
-        if back > promised
-            && let Some(alloc) = self.fs.alloc_if_any()
-        {
-            alloc.return_space(back - promised);
+        if back > promised {
+            self.alloc.return_space(back - promised);
         }
     }
 }
