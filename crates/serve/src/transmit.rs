@@ -18,6 +18,9 @@ const MOST_TEXT: usize = 1024;
 /// Bytes of zeroes that are written at a time where they must take space.
 const ZEROES: usize = 1 << 20;
 
+/// Bytes of data that each thread has memory for.
+const USUAL: usize = 1 << 20;
+
 /// How a request failed: a number of the protocol, and a sentence.
 struct Failure(u32, String);
 
@@ -37,15 +40,42 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// A request with its data.
+/// A request without its data.
 struct Request {
     flags: u16,
     command: u16,
     cookie: [u8; 8],
     offset: u64,
     len: u32,
-    data: AlignedBuf,
 }
+
+/// Memory for the data of requests. That of usual ones is kept from one to the next; more is had
+/// and given back with each.
+struct Memory {
+    usual: AlignedBuf,
+    large: Option<AlignedBuf>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self {
+            usual: AlignedBuf::zeroed(USUAL),
+            large: None,
+        }
+    }
+
+    fn of(&mut self, len: usize) -> &mut [u8] {
+        if len <= USUAL {
+            self.large = None;
+            &mut self.usual[..len]
+        } else {
+            self.large.insert(AlignedBuf::zeroed(len))
+        }
+    }
+}
+
+/// A request, its data, and the room for that.
+type Taken<'s, 'm> = Option<(Request, &'m mut [u8], Room<'s>)>;
 
 /// One connection after its negotiation, as its threads share it.
 pub(crate) struct Session<R, W> {
@@ -87,15 +117,18 @@ impl<R: Read, W: Write> Session<R, W> {
     /// # Errors
     /// Those of the stream, and that the client breaks the protocol.
     pub(crate) fn work(&self, shared: &Shared) -> io::Result<()> {
-        while let Some((request, room)) = self.take(shared)? {
-            self.serve(shared, request)?;
+        let mut memory = Memory::new();
+        while let Some((request, data, room)) = self.take(shared, &mut memory)? {
+            self.serve(shared, &request, data)?;
+            memory.large = None;
             drop(room);
         }
         Ok(())
     }
 
-    /// Reads a request. `None` when the client leaves.
-    fn take(&self, shared: &Shared) -> io::Result<Option<(Request, Room<'_>)>> {
+    /// Reads a request, with the data to write or memory for the data to read. `None` when the
+    /// client leaves.
+    fn take<'m>(&self, shared: &Shared, memory: &'m mut Memory) -> io::Result<Taken<'_, 'm>> {
         let mut stream = self.reading.lock();
         let mut head = [0; 28];
         match stream.read_exact(&mut head) {
@@ -110,13 +143,12 @@ impl<R: Read, W: Write> Session<R, W> {
         let (mut cookie, mut offset) = ([0; 8], [0; 8]);
         cookie.copy_from_slice(&k[..8]);
         offset.copy_from_slice(&k[8..]);
-        let mut request = Request {
+        let request = Request {
             flags: u16::from_be_bytes([f0, f1]),
             command: u16::from_be_bytes([c0, c1]),
             cookie,
             offset: u64::from_be_bytes(offset),
             len: u32::from_be_bytes([l0, l1, l2, l3]),
-            data: AlignedBuf::zeroed(0),
         };
         let carries = match request.command {
             command::DISCONNECT => return Ok(None),
@@ -128,14 +160,14 @@ impl<R: Read, W: Write> Session<R, W> {
                 return Err(wrong("a write of more than the server takes"));
             }
             // Refused later, and nothing is kept for it.
-            return Ok(Some((request, self.take_room(0))));
+            return Ok(Some((request, memory.of(0), self.take_room(0))));
         }
         let room = self.take_room(carries);
+        let data = memory.of(carries as usize);
         if request.command == command::WRITE {
-            request.data = AlignedBuf::zeroed(request.len as usize);
-            stream.read_exact(&mut request.data)?;
+            stream.read_exact(data)?;
         }
-        Ok(Some((request, room)))
+        Ok(Some((request, data, room)))
     }
 
     /// Waits until there is room for the data of a request. Requests under way need no other room,
@@ -153,18 +185,18 @@ impl<R: Read, W: Write> Session<R, W> {
         }
     }
 
-    fn serve(&self, shared: &Shared, mut request: Request) -> io::Result<()> {
-        let result = perform(shared, &mut request, self.settled);
+    fn serve(&self, shared: &Shared, request: &Request, data: &mut [u8]) -> io::Result<()> {
+        let result = perform(shared, request, data, self.settled);
         match result {
-            Ok(Reply::Done) => self.reply_done(&request),
-            Ok(Reply::Data(data)) => self.reply_data(&request, &data),
+            Ok(Reply::Done) => self.reply_done(request),
+            Ok(Reply::Data) => self.reply_data(request, data),
             Ok(Reply::Extents(extents)) => {
                 let mut payload = ALLOCATION.to_be_bytes().to_vec();
                 for (len, flags) in extents {
                     payload.extend(len.to_be_bytes());
                     payload.extend(flags.to_be_bytes());
                 }
-                self.reply_chunk(&request, chunk::BLOCK_STATUS, &payload, &[])
+                self.reply_chunk(request, chunk::BLOCK_STATUS, &payload, &[])
             }
             Err(Failure(number, text)) if self.settled.structured => {
                 let mut end = text.len().min(MOST_TEXT);
@@ -174,9 +206,9 @@ impl<R: Read, W: Write> Session<R, W> {
                 let mut payload = number.to_be_bytes().to_vec();
                 payload.extend((end as u16).to_be_bytes());
                 payload.extend(&text.as_bytes()[..end]);
-                self.reply_chunk(&request, chunk::ERROR, &payload, &[])
+                self.reply_chunk(request, chunk::ERROR, &payload, &[])
             }
-            Err(Failure(number, _)) => self.reply_simple(&request, number, &[]),
+            Err(Failure(number, _)) => self.reply_simple(request, number, &[]),
         }
     }
 
@@ -240,11 +272,16 @@ impl<R: Read, W: Write> Session<R, W> {
 /// What is answered when all went well.
 enum Reply {
     Done,
-    Data(AlignedBuf),
+    Data,
     Extents(Vec<(u32, u32)>),
 }
 
-fn perform(shared: &Shared, request: &mut Request, settled: Settled) -> Result<Reply, Failure> {
+fn perform(
+    shared: &Shared,
+    request: &Request,
+    data: &mut [u8],
+    settled: Settled,
+) -> Result<Reply, Failure> {
     let Request {
         flags,
         command,
@@ -298,15 +335,14 @@ fn perform(shared: &Shared, request: &mut Request, settled: Settled) -> Result<R
                 let text = format!("a read has at most {} bytes", shared.limits.payload);
                 return Err(Failure(error::OVERFLOW, text));
             }
-            let mut data = AlignedBuf::zeroed(len as usize);
-            device.read_at(offset, &mut data)?;
-            return Ok(Reply::Data(data));
+            device.read_at(offset, data)?;
+            return Ok(Reply::Data);
         }
         command::BLOCK_STATUS => {
             let extents = extents(shared, offset, len, flags & flag::REQ_ONE != 0)?;
             return Ok(Reply::Extents(extents));
         }
-        command::WRITE => device.write_at(offset, &request.data)?,
+        command::WRITE => device.write_at(offset, data)?,
         command::TRIM => device.discard(offset, len.into())?,
         command::WRITE_ZEROES if flags & flag::NO_HOLE == 0 => device.zero(offset, len.into())?,
         command::WRITE_ZEROES => {

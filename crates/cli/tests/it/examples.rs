@@ -256,9 +256,10 @@ impl Desk {
             .replace("/var/tmp/", "")
             .replace("/dev/sdb1", "bad.img");
         // It serves until it is told to end.
-        let typed = match typed.starts_with("extant serve ") {
-            true => format!("timeout --preserve-status 1 {typed}"),
-            false => typed,
+        let typed = if typed.starts_with("extant serve ") {
+            format!("timeout --preserve-status 1 {typed}")
+        } else {
+            typed
         };
         let output = if typed.contains("--foreground") {
             self.shell(&format!("{typed} > /dev/null 2>&1 &"))
