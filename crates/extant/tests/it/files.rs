@@ -1,7 +1,10 @@
 //! Files: reading, seeking, attributes, threads.
 
 use crate::support::{Image, plan};
-use extant::{DirEntry, Error, File, Filesystem, Metadata, MountOptions, ReadDir, Walk, WalkEntry};
+use extant::{
+    DirEntry, Error, File, Filesystem, Metadata, MountOptions, OpenOptions, ReadDir, Walk,
+    WalkEntry,
+};
 use extant_testkit::plan::Content;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -43,6 +46,30 @@ fn files_read_and_seek_as_those_of_std() {
         fs.read_to_string("top").is_err(),
         "random bytes are no text"
     );
+}
+
+#[test]
+fn direct_and_buffered_reads_agree_in_an_image_that_is_open_for_reading() {
+    let image = Image::of(&plan());
+    let fs = image.open();
+    let expected = Content::filled(1, 10_000).to_bytes();
+    let direct = OpenOptions::new()
+        .read(true)
+        .direct(true)
+        .open(&fs, "to-file")
+        .unwrap();
+    let mut buffer = [0; 4096];
+    // More than it takes to bypass memory, and back.
+    for at in [0, 4096].repeat(4) {
+        assert!(fs.read("to-file").unwrap() == expected);
+        for _ in 0..5 {
+            assert_eq!(direct.read_at(&mut buffer, at).unwrap(), 4096);
+            assert_eq!(buffer, expected[at as usize..at as usize + 4096]);
+        }
+    }
+    let data = (direct.seek_data(0).unwrap(), direct.seek_hole(0).unwrap());
+    assert_eq!(data, (Some(0), Some(10_000)));
+    fs.sync().unwrap();
 }
 
 #[test]
