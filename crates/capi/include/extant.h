@@ -95,7 +95,8 @@ const char *extant_message(void);
 
 /* File systems. */
 
-/* Opens an image file or block device. options may be NULL: for reading only. A journal that was not closed cleanly is
+/* Opens an image: a file, a block device, or an address such as "nbd://host/export" or "disk.img#2", as docs/user/remote.md
+ * has them. options may be NULL: for reading only. A journal that was not closed cleanly is
  * replayed, into memory if the image is opened for reading only. */
 int extant_open(const char *image, const struct extant_options *options, extant_fs **fs);
 /* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was

@@ -41,9 +41,10 @@ Examples:
   extant cp hostname rootfs.img:/etc/
   extant cp -a rootfs.img:/usr/share ./share
 
-IMAGE:/path names a file inside an image; IMAGE alone means its root. An image is a file or a block \
-device. --partition or --offset chooses a partition of a whole disk. Commands about files also take \
-IMAGE#2:/path, so that the images of one command may differ.
+IMAGE:/path names a file inside an image; IMAGE alone means its root. An image is a file, a block \
+device, or an address: nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, https://HOST/FILE, \
+s3://BUCKET/KEY, gs://, az://, fd:N. IMAGE#2 is partition 2 of a disk, IMAGE#root the one with this \
+label; --partition or --offset chooses one for all images of a command.
 
 `extant COMMAND --help` explains a command. `extant man` writes manual pages.
 
@@ -509,7 +510,7 @@ pub(crate) struct Tar {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Show what kind of file system an image holds
+/// Show what an image holds: its file system, its partitions, or what else it is
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -517,8 +518,10 @@ Examples:
   extant info --features rootfs.img
   extant info --json --groups disk.img --partition 2 | jq '.group_list[0]'
   extant info disk.img
+  extant info disk.img#2
 
-For a whole disk, its partitions are listed; --partition chooses one.")]
+For a whole disk, its partitions are listed, with what is in each; IMAGE#N chooses one. Anything \
+else that is recognised is named, with what to do to get at its content.")]
 pub(crate) struct Info {
     /// The image
     #[arg(value_name = "IMAGE")]

@@ -4,12 +4,13 @@ use super::mkfs::replacing;
 use crate::args::{Convert, Whereabouts};
 use crate::container::{describe, format_of, output, second_file, write_simg};
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::{how, shown, whole_image};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::record::lossless;
 use crate::size::human;
 use extant::Escaped;
-use extant_blockdev::{FileOptions, OpenSpec, SharedDevice};
+use extant_blockdev::{FileOptions, SharedDevice};
 use extant_formats::simg::WriteHow;
 use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise, simg};
 use extant_mkfs::standing::Identity;
@@ -55,6 +56,14 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
              that name)",
         ));
     }
+    let target = whole_image(args.target.as_os_str())?;
+    if target.is_address() || target.partition().is_some() {
+        return Err(Failure::usage(format!(
+            "{} is no file, and a disk is converted into a file: write it there afterwards, such as \
+             with nbdcopy or rclone copyto",
+            shown(&target)
+        )));
+    }
     let full = |path: &Path| path.canonicalize().ok();
     if full(&args.source).is_some_and(|source| full(&args.target) == Some(source)) {
         return Err(Failure::usage(format!(
@@ -83,15 +92,37 @@ struct Source {
 
 impl Source {
     fn open(args: &Convert, location: &Whereabouts) -> Outcome<Self> {
+        let image = whole_image(args.source.as_os_str())?;
+        let wanted = how(location, false).guarded(true);
+        let Some(path) = image.path() else {
+            if args.source_format.is_some() {
+                return Err(Failure::usage(
+                    "--source-format is about files: what is elsewhere is seen as what it is",
+                ));
+            }
+            let opened = image.open_disk(&wanted).map_err(Failure::new)?;
+            let compressed = [Format::Gzip, Format::Zstd, Format::Xz];
+            let mut known = Format::MADE.into_iter().chain(compressed);
+            let format = opened
+                .container
+                .and_then(|found| known.find(|format| format.word() == found.word));
+            let disk = image
+                .part_of(opened.device, &wanted)
+                .map_err(Failure::new)?;
+            return Ok(Self {
+                disk,
+                format: format.unwrap_or(Format::Raw),
+            });
+        };
         let options = FileOptions::read_only().guarded(true);
-        let file: SharedDevice = Arc::new(options.open(&args.source).map_err(Failure::new)?);
+        let file: SharedDevice = Arc::new(options.open(path).map_err(Failure::new)?);
         let seen = match args.source_format {
             Some(_) => None,
             None => recognise(&*file).map_err(Failure::new)?,
         };
         let format = seen.unwrap_or(Format::Raw);
         let how = OpenHow::read_only()
-            .beside(&args.source)
+            .beside(path)
             .outside(args.outside)
             .tell(|notice| say(notice));
         if format == Format::Simg {
@@ -110,11 +141,7 @@ impl Source {
             }
             disk = open(disk, inner, &how).map_err(Failure::new)?;
         }
-        let part = OpenSpec::read_only(&args.source)
-            .offset(location.offset)
-            .partition(location.partition)
-            .part_of(disk)
-            .map_err(Failure::new)?;
+        let part = image.part_of(disk, &wanted).map_err(Failure::new)?;
         Ok(Self { disk: part, format })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Place, extant};
 use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
+use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -319,4 +320,41 @@ fn addresses_that_name_nothing_are_usage_errors_and_servers_that_are_not_there_f
     let image = image.display().to_string();
     let run = extant(["ls", "--journal", "nbd:///x", &image]).fails(2);
     assert!(run.stderr.contains("the host is missing"), "{}", run.stderr);
+}
+
+/// Unmounts also when a test fails.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It may be unmounted already.
+        let _ = tool("umount").args(["-l"]).arg(&self.0).run();
+    }
+}
+
+#[test]
+fn a_partition_is_mounted_by_its_label() {
+    require!(Fuse);
+    let place = Place::new();
+    let disk = disk(&place, "disk", ["boot", "root"]);
+    let before = std::fs::read(part(&place, &disk, 1)).expect("the partition");
+    let point = place.join("point");
+    std::fs::create_dir(&point).expect("a directory");
+    let mounted = Mounted(point.clone());
+    let at = point.display().to_string();
+    extant(["mount", &format!("{disk}#root"), &at]).ok();
+    std::fs::write(point.join("file"), "by the mount").expect("a file");
+    extant(["umount", &at]).ok();
+    drop(mounted);
+    let found = part(&place, &disk, 2);
+    assert_clean(&found);
+    assert_eq!(debugfs(&found, "cat /file"), "by the mount");
+    assert!(std::fs::read(part(&place, &disk, 1)).expect("the partition") == before);
+    // What lies in a container has to be taken out of it first.
+    let qcow2 = place.arg("disk.qcow2");
+    tool("qemu-img")
+        .args(["convert", "-O", "qcow2", &disk, &qcow2])
+        .ok();
+    let run = extant(["mount", &format!("{qcow2}#root"), &at]).fails(1);
+    assert!(run.stderr.contains("extant convert"), "{}", run.stderr);
 }

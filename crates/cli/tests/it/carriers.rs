@@ -346,6 +346,10 @@ fn a_file_system_is_made_on_an_export_and_over_what_is_there_only_if_forced() {
     let raw = place.arg("raw.img");
     run(&["mkfs", &raw, "--from", &from, "--size", "32M"], "").ok();
     assert!(std::fs::read(&raw).expect("one") == std::fs::read(&behind).expect("another"));
+    let copy = place.arg("copy.img");
+    run(&["convert", &url, &copy], "").ok();
+    assert!(std::fs::read(&copy).expect("one") == std::fs::read(&behind).expect("another"));
+    run(&["convert", &copy, &url], "").fails(2);
     let too_large = run(&["mkfs", &url, "--size", "1G", "--force"], "").fails(1);
     assert!(
         too_large.stderr.contains("only 33554432 bytes are there"),
