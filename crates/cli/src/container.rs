@@ -1,6 +1,7 @@
 //! Images made in a format: which one is asked for, and the files that it takes.
 
 use crate::failure::{Failure, Outcome};
+use crate::object;
 use crate::time::seconds_now;
 use extant::Escaped;
 use extant_blockdev::{BlockDevice, FileOptions, SharedDevice};
@@ -30,6 +31,12 @@ pub(crate) fn format_of(image: &Path, asked: Option<&str>) -> Outcome<Format> {
             Escaped::path(&image.with_extension(""))
         )));
     }
+    if format != Format::Raw && object::url_of(image).is_some() {
+        return Err(Failure::usage(format!(
+            "{place} is an object of a store, where raw images are made: write a file in the \
+             format and upload it, or say --format raw"
+        )));
+    }
     let is_device = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
     if is_device && format != Format::Raw {
         return Err(Failure::usage(format!(
@@ -54,7 +61,10 @@ pub(crate) fn output(
     uuid: Option<[u8; 16]>,
 ) -> Result<Output, OutputError> {
     match format {
-        Format::Raw => Output::create(image, size),
+        Format::Raw => match object::url_of(image) {
+            Some(url) => object::output(&url, size),
+            None => Output::create(image, size),
+        },
         Format::Vmdk => Output::create(&flat_extent_of(image), size),
         _ => Output::create_in_format(image, |file| {
             let mut how = CreateHow::default();

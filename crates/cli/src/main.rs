@@ -44,6 +44,7 @@ mod images;
 mod log;
 mod mode;
 mod no_room;
+mod object;
 mod operands;
 mod output;
 mod owner;

@@ -219,6 +219,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-host",
             "extant-image",
             "extant-mkfs",
+            "extant-remote",
             "extant-serve",
         ],
     ),

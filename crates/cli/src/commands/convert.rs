@@ -5,6 +5,7 @@ use crate::args::{Convert, Whereabouts};
 use crate::container::{describe, format_of, output, second_file, write_simg};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, shown, whole_image};
+use crate::object;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::record::lossless;
@@ -33,7 +34,10 @@ pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
     }
     let second = second_file(&args.target, format);
     for target in [Some(&args.target), second.as_ref()].into_iter().flatten() {
-        replacing::check(target, None, &Identity::default(), args.force)?;
+        match object::url_of(target) {
+            Some(url) => object::check_vacant(&url, args.force)?,
+            None => replacing::check(target, None, &Identity::default(), args.force)?,
+        }
     }
     let source = Source::open(args, location)?;
     let size = source.disk.size();
@@ -57,7 +61,8 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
         ));
     }
     let target = whole_image(args.target.as_os_str())?;
-    if target.is_address() || target.partition().is_some() {
+    let is_made = !target.is_address() || object::url_of(&args.target).is_some();
+    if !is_made || target.partition().is_some() {
         return Err(Failure::usage(format!(
             "{} is no file, and a disk is converted into a file: write it there afterwards, such as \
              with nbdcopy or rclone copyto",
@@ -209,6 +214,9 @@ fn tell(args: &Convert, format: Format, source: &Source, read: Option<u64>) -> O
         }
     }
     let size = source.disk.size();
+    if object::url_of(&args.target).is_some() {
+        (file_size, allocated) = (size, size);
+    }
     let mut output = Output::new();
     if args.json {
         let (image, image_hex) = lossless(args.target.as_os_str().as_bytes());

@@ -12,6 +12,7 @@ use crate::args::{Mkfs, Whereabouts};
 use crate::container;
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, shown, whole_image};
+use crate::object;
 use crate::output::Output as Said;
 use crate::progress::Bar;
 use crate::record::{lossless, uuid};
@@ -54,6 +55,9 @@ pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
             return make_at(&args, &location, None);
         }
     }
+    if !names_part && object::url_of(&args.image).is_some() {
+        return make_at(args, location, None);
+    }
     if args.format.is_some() {
         return Err(Failure::usage(format!(
             "--format: {} exists, and is written in the format it has",
@@ -75,12 +79,15 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>
             &config.identity(),
             args.force,
         )?,
-        None => replacing::check(
-            &config.image,
-            config.window.as_ref(),
-            &config.identity(),
-            args.force,
-        )?,
+        None => match object::url_of(&config.image) {
+            Some(url) => object::check_vacant(&url, args.force)?,
+            None => replacing::check(
+                &config.image,
+                config.window.as_ref(),
+                &config.identity(),
+                args.force,
+            )?,
+        },
     }
     if let Some(second) = container::second_file(&config.image, config.container) {
         replacing::check(&second, None, &config.identity(), args.force)?;
@@ -133,7 +140,7 @@ fn make(
     progress: &Shown,
 ) -> Result<Report, BuildError> {
     let image = &config.image;
-    if config.container == Container::Raw {
+    if config.container == Container::Raw && object::url_of(image).is_none() {
         return build(tree, image, config.window.clone(), options, progress);
     }
     let mut disk = None;
