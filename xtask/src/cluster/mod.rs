@@ -3,7 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `node` | the cluster's daemons, volumes, and the NBD servers in front of them |
-//! | `steps` | what is done on a volume, and who judges it |
+//! | `steps` | what is done on a volume, and what judges it |
 //! | `report` | `docs/dev/cluster.md` |
 
 mod node;

@@ -1,4 +1,4 @@
-//! What is done on a volume, and who judges it.
+//! What is done on a volume, and what judges it.
 
 use super::node::{Node, Server};
 use super::{Setting, succeed};
