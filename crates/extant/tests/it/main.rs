@@ -19,6 +19,7 @@ mod freeze;
 mod inline_dirs;
 mod inline_files;
 mod large_xattrs;
+mod locations;
 mod model;
 mod names;
 mod nbd;
