@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Bytes of a disk whose holes are asked for at once, which bounds the list of them.
 const WINDOW: u64 = 1 << 30;
 
-/// Bytes that a thread reads and writes at once.
-const PIECE: u64 = 1 << 20;
+/// Bytes that a thread reads and writes at once: few enough to stay in a processor's cache.
+const PIECE: u64 = 512 << 10;
 
 /// Zeros that are worth leaving out, in bytes: a multiple of what is looked at.
 const GAP: usize = 32 << 10;
@@ -52,8 +52,27 @@ pub fn copy(
 ) -> DeviceResult<Copied> {
     let size = from.size();
     to.check_writable("write", 0, size)?;
-    let threads = count(threads);
     let mut copied = Copied::default();
+    if to.parallel_writes() <= 1 {
+        // Several writers would only wait for each other.
+        in_order(
+            from,
+            PIECE,
+            1,
+            threads,
+            |_| (),
+            |range, data| {
+                progress.advance(range.end - range.start);
+                let Some((buf, ())) = data else {
+                    return Ok(());
+                };
+                copied.read += buf.len() as u64;
+                write_data(to, range.start, buf)
+            },
+        )?;
+        return Ok(copied);
+    }
+    let threads = count(threads);
     let mut start = 0;
     while start < size {
         let window = start..size.min(start + WINDOW);
@@ -174,7 +193,8 @@ pub(crate) fn in_order<T: Send>(
     mut each: impl FnMut(Range<u64>, Option<(&[u8], T)>) -> DeviceResult<()>,
 ) -> DeviceResult<()> {
     let size = from.size();
-    let threads = count(threads);
+    // One thread is the caller's.
+    let threads = count(threads).saturating_sub(1).max(1);
     let window_len = WINDOW / most * most;
     let mut start = 0;
     while start < size {
@@ -182,9 +202,10 @@ pub(crate) fn in_order<T: Send>(
         let pieces = pieces(from, window.clone(), most, align)?;
         let read = |piece: &Range<u64>, mut buf: Vec<u8>| -> DeviceResult<(Vec<u8>, T)> {
             let len = (piece.end - piece.start) as usize;
-            buf.clear();
             buf.resize(len.next_multiple_of(align as usize), 0);
-            from.read_at(piece.start, &mut buf[..len])?;
+            let (data, behind) = buf.split_at_mut(len);
+            from.read_at(piece.start, data)?;
+            behind.fill(0);
             let found = look(&buf);
             Ok((buf, found))
         };

@@ -30,6 +30,8 @@ pub(super) struct Disk {
     cluster: u64,
     /// Whether a cluster can be marked as zeros: not in images of version 2.
     has_zero_clusters: bool,
+    /// As of the device below.
+    parallel_writes: usize,
 }
 
 impl Disk {
@@ -38,8 +40,10 @@ impl Disk {
         name: String,
         read_only: bool,
         shape: &Shape,
+        parallel_writes: usize,
     ) -> Self {
         Self {
+            parallel_writes,
             size: access.size(),
             cluster: shape.cluster,
             has_zero_clusters: shape.version >= 3,
@@ -166,7 +170,7 @@ impl BlockDevice for Disk {
     }
 
     fn parallel_writes(&self) -> usize {
-        4
+        self.parallel_writes
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {

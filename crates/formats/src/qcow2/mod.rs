@@ -39,8 +39,10 @@ const DEEPEST: usize = 32;
 pub(crate) fn open(device: SharedDevice, how: &OpenHow) -> Result<SharedDevice, FormatError> {
     let name = device.name();
     let read_only = !how.writable || device.is_read_only();
+    let parallel_writes = device.parallel_writes();
     let (access, shape) = layer(device, how, !read_only, 0)?;
-    Ok(Arc::new(Disk::new(access, name, read_only, &shape)))
+    let disk = Disk::new(access, name, read_only, &shape, parallel_writes);
+    Ok(Arc::new(disk))
 }
 
 /// Opens an image and what it stands on.

@@ -15,11 +15,14 @@ use extant_blockdev::{BlockDevice, DeviceResult};
 use std::num::NonZero;
 use zerocopy::IntoBytes;
 
-/// Most blocks of a chunk of bytes: its length has 32 bits.
-const MOST_RAW: u32 = 1 << 16;
+/// Most data of a chunk of bytes, whose length has 32 bits.
+const MOST_RAW: u64 = 256 << 20;
 
-/// Bytes that are read at once.
-const PIECE: u64 = 1 << 20;
+/// Most bytes of a block.
+const LARGEST: u64 = 1 << 20;
+
+/// Bytes that are read at once: few enough to stay in a processor's cache until they are written.
+const PIECE: u64 = 256 << 10;
 
 /// How to write a sparse image. Made with `default()`, changed field by field.
 #[derive(Debug, Clone, Copy)]
@@ -79,12 +82,12 @@ pub fn write(
         size,
         reason,
     };
-    if block == 0 || !block.is_multiple_of(4) || block > PIECE {
+    if block == 0 || !block.is_multiple_of(4) || block > LARGEST {
         return Err(bad("blocks have 4 bytes to 1 MiB, and a multiple of 4"));
     }
     let blocks = u32::try_from(size.div_ceil(block))
         .map_err(|_| bad("it has at most 2^32 - 1 blocks: take larger ones"))?;
-    let piece = PIECE / block * block;
+    let piece = PIECE.max(block) / block * block;
     let mut writer = Writer {
         to,
         block,
@@ -179,7 +182,7 @@ impl Writer<'_> {
             }
         }
         let most = if what == What::Raw {
-            MOST_RAW
+            (MOST_RAW / self.block) as u32
         } else {
             u32::MAX
         };
