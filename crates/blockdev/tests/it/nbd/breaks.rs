@@ -242,7 +242,7 @@ fn another_export_in_the_place_of_the_first_is_refused() {
 #[test]
 fn a_server_that_stays_away_is_waited_for_as_long_as_said() {
     let mut running = Running::nbdkit(&["memory", "size=1M"]);
-    let options = options().reconnect_for(Duration::from_millis(700));
+    let options = options().reconnect_for(Duration::from_millis(1500));
     let device = NbdDevice::connect(&running.address, options).expect("it opens");
     running.server.kill();
     let began = Instant::now();
@@ -251,14 +251,14 @@ fn a_server_that_stays_away_is_waited_for_as_long_as_said() {
         .expect_err("nobody is there");
     let took = began.elapsed();
     assert!(
-        (Duration::from_millis(300)..Duration::from_secs(4)).contains(&took),
+        (Duration::from_millis(300)..Duration::from_secs(6)).contains(&took),
         "{took:?}"
     );
     assert!(error.to_string().contains("there is no other"), "{error}");
     // Then each request finds out quickly.
     let began = Instant::now();
     assert!(device.read_at(0, &mut [0; 512]).is_err());
-    assert!(began.elapsed() < Duration::from_millis(300));
+    assert!(began.elapsed() < Duration::from_millis(1000));
 }
 
 #[test]
