@@ -2,7 +2,6 @@
 //! when they are complete.
 
 use crate::failure::{Failure, Outcome};
-use extant::Escaped;
 use extant_image::{Carrier, ImageLocation};
 use extant_mkfs::output::{Output, OutputError};
 use std::path::Path;
@@ -19,6 +18,7 @@ pub(crate) fn url_of(image: &Path) -> Option<String> {
 /// Refuses to replace an object that exists, unless there is `--force`.
 #[cfg(feature = "remote")]
 pub(crate) fn check_vacant(url: &str, force: bool) -> Outcome {
+    use extant::Escaped;
     use extant_remote::{RemoteOptions, open};
     if force {
         return Ok(());
