@@ -188,6 +188,15 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "exclude_patterns" => vec![b"*.o\n/etc/pass*\n!keep\n[a-c]?/**/d".to_vec()],
         "partition_table" => vec![boot_record()],
         "content_marks" => vec![BYTES[..8192].to_vec(), boot_record()],
+        "image_address" => [
+            "nbd://[::1]:10809/disk%20one#2:/etc",
+            "nbd+unix:///?socket=/run/nbd.sock",
+            "https://me:secret@host/a.img?sig=1#root:/",
+            "s3://bucket/key",
+            "fd:3#2:etc",
+        ]
+        .map(|text| text.as_bytes().to_vec())
+        .to_vec(),
         "undo_file" => vec![undo_file()],
         "image_read" | "image_checked" => vec![vec![], vec![16, 0, 0, 0, 1]],
         _ => Vec::new(),

@@ -76,6 +76,7 @@ targets! {
     outside::exclude_patterns(4000),
     outside::partition_table(4000),
     outside::content_marks(4000),
+    outside::image_address(4000),
     outside::undo_file(4000),
     disks::vhd_image(1500),
     disks::qcow2_image(300),

@@ -6,10 +6,13 @@ use extant_blockdev::{
 };
 use extant_format::BlockSize;
 use extant_format::geometry::Geometry;
+use extant_image::ImageLocation;
 use extant_mkfs::FormatOptions;
 use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile};
 use extant_mkfs::source::{Excludes, Owner, TarOptions, read_tar_stream};
+use std::ffi::OsStr;
 use std::io::Cursor;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -127,6 +130,22 @@ pub fn content_marks(input: &[u8]) -> bool {
     let found = Content::on(&device).expect("memory can be read");
     let _ = found.instead_of_ext();
     found != Content::Unknown
+}
+
+/// What a user writes for an image, and for a file in it.
+pub fn image_address(input: &[u8]) -> bool {
+    let text = OsStr::from_bytes(input);
+    let whole = ImageLocation::parse(text);
+    let Ok((location, path)) = ImageLocation::split(text) else {
+        return false;
+    };
+    assert!(path.is_none_or(|path| input.ends_with(path.as_bytes())));
+    if location.is_address() {
+        assert!(!location.to_string().contains(char::is_control));
+        // Without a path inside both readings are one.
+        assert!(path.is_some() || whole.is_ok_and(|whole| whole == location));
+    }
+    location.is_address() || location.partition().is_some()
 }
 
 /// An undo file, for a device of 64 KiB of zeroes. One that is refused changes nothing.

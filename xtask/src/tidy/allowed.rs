@@ -231,6 +231,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-format",
             "extant-formats",
             "extant-fsck",
+            "extant-image",
             "extant-jbd2",
             "extant-mkfs",
         ],
