@@ -220,12 +220,13 @@ impl ImagePath {
 
     /// Opens all of what holds the file system, without looking at it; for reading as long as no
     /// process writes it. If a process uses it that `may_be` about to end, its end is waited for,
-    /// at most for `patience`.
+    /// at most for `patience`. `in_format` says whether it may lie in a format of disk images.
     pub(crate) fn open_when_free(
         &self,
         writable: bool,
         patience: Duration,
         may_be: impl Fn() -> bool,
+        in_format: bool,
     ) -> Outcome<SharedDevice> {
         const PAUSE: Duration = Duration::from_millis(10);
         let how = how(&Whereabouts::default(), writable).guarded(!writable);
@@ -239,10 +240,9 @@ impl ImagePath {
                 Ok(Opened {
                     container: Some(container),
                     ..
-                }) => {
+                }) if !in_format => {
                     return Err(Failure::new(format!(
-                        "{} is {}, which is not mounted as it is: convert it first (extant convert \
-                         OLD NEW), or use the other commands, which need no mount",
+                        "{} has become {} meanwhile: mount it again",
                         shown(&self.image),
                         container.name
                     )));

@@ -16,7 +16,7 @@ use extant_core::inode::Inode;
 use extant_format::Ino;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -111,10 +111,11 @@ impl Attached {
         self.give_back = Some(how);
     }
 
-    /// Says that the device is a server at the other end of this connected socket: of all sockets,
-    /// a confined process goes on using this one. It must stay open as long as the mount does.
-    pub fn keeps_socket(&mut self, socket: BorrowedFd<'_>) {
-        self.carrier = Some(socket.as_raw_fd());
+    /// Says that the device is a server at the other end of the connected socket of this number. Of
+    /// all sockets, a confined process goes on using this one. It must stay open as long as the
+    /// mount does.
+    pub fn keeps_socket(&mut self, number: RawFd) {
+        self.carrier = Some(number);
     }
 
     /// Gives up what this process may do beyond answering: it opens no files, makes no connections

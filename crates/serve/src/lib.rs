@@ -30,7 +30,7 @@ mod transmit;
 mod wire;
 
 pub use address::{BadAddress, Listen};
-pub use server::{Limits, NbdServer, ServeError, ServeOptions, Stop};
+pub use server::{Limits, NbdServer, ServeError, ServeOptions, Stop, serve_connection};
 
 #[cfg(doc)]
 use extant_blockdev::BlockDevice;

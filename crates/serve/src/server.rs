@@ -213,9 +213,7 @@ impl NbdServer {
         device: SharedDevice,
         options: ServeOptions,
     ) -> Result<Self, ServeError> {
-        if options.name.len() > 4096 {
-            return Err(ServeError::LongName);
-        }
+        let shared = shared(device, options)?;
         let refuse = |source| ServeError::Listen {
             listen: listen.clone(),
             source,
@@ -231,17 +229,6 @@ impl NbdServer {
                 let port = listener.local_addr().map_err(refuse)?.port();
                 (Listener::Tcp(listener), Listen::Tcp(host.clone(), port))
             }
-        };
-        let preferred = device.preferred_io().max(512).next_power_of_two();
-        let shared = Shared {
-            size: device.size(),
-            preferred: preferred.min(options.limits.payload),
-            is_read_only: options.read_only || device.is_read_only(),
-            device,
-            name: options.name,
-            limits: options.limits,
-            ends: AtomicBool::new(false),
-            clients: Mutex::new(&CLIENTS, Clients::default()),
         };
         Ok(Self {
             listener,
@@ -332,6 +319,48 @@ impl Drop for NbdServer {
         if let Listen::Unix(path) = &self.listen {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Serves the one client at the other end of a connected socket until it leaves; then makes
+/// everything durable. It listens nowhere.
+///
+/// # Errors
+/// That the last flush fails.
+pub fn serve_connection(
+    socket: UnixStream,
+    device: SharedDevice,
+    limits: Limits,
+) -> DeviceResult<()> {
+    let options = ServeOptions {
+        limits,
+        ..ServeOptions::default()
+    };
+    let shared = of_device(device, options);
+    // What is wrong with the client ends the connection.
+    let _ = serve(&shared, Socket::Unix(socket));
+    shared.device.flush()
+}
+
+/// What connections share, of an export whose name clients can say.
+fn shared(device: SharedDevice, options: ServeOptions) -> Result<Shared, ServeError> {
+    if options.name.len() > 4096 {
+        return Err(ServeError::LongName);
+    }
+    Ok(of_device(device, options))
+}
+
+fn of_device(device: SharedDevice, options: ServeOptions) -> Shared {
+    let preferred = device.preferred_io().max(512).next_power_of_two();
+    Shared {
+        size: device.size(),
+        preferred: preferred.min(options.limits.payload),
+        is_read_only: options.read_only || device.is_read_only(),
+        device,
+        name: options.name,
+        limits: options.limits,
+        ends: AtomicBool::new(false),
+        clients: Mutex::new(&CLIENTS, Clients::default()),
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 use std::path::PathBuf;
 
 /// Mount an image on a directory, through FUSE
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant mount disk.img /mnt
@@ -17,7 +17,9 @@ The command returns when the mount works; the mount goes on in the background. R
 but /dev/fuse; other users need fusermount3 (package fuse3).
 
 The image is read by a process that can open no other file, make no connection and start no \
-program, and that takes no more than its share of memory. --no-sandbox turns that off.
+program, and that takes no more than its share of memory. --no-sandbox turns that off. An image that \
+is no plain file (nbd://host/export, https://host/file with -o ro, disk.qcow2) is reached by another \
+process, which serves it to that one.
 
 Options of -o:
   ro, rw\tRead only, or write as well (the default)
@@ -65,7 +67,7 @@ SIGHUP. The image is clean then.
 In fstab, with a link /sbin/mount.fuse.extant to this program:
   /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0")]
 pub(crate) struct Mount {
-    /// The image or block device
+    /// The image or block device, or an address of one
     pub(crate) image: PathBuf,
     /// The directory, which should be empty
     #[arg(value_name = "DIR")]
@@ -85,6 +87,12 @@ pub(crate) struct Mount {
     /// Be the process that reads the image, started by another
     #[arg(long, hide = true)]
     pub(crate) worker: bool,
+    /// Be the process that reaches the image for the one that reads it, started by another
+    #[arg(long, hide = true)]
+    pub(crate) carrier: bool,
+    /// Read the disk that another process serves at standard input
+    #[arg(long, hide = true)]
+    pub(crate) carried: bool,
     /// Say on standard output when the mount works, then let go of the terminal
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,

@@ -414,6 +414,11 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
         "it changes the machine; crates/cli tests the helper of mount(8)",
     ),
     (
+        "docs/user/remote.md",
+        "$ extant mount nbd://storage",
+        "its servers are not there; the module mounting_remote mounts by addresses",
+    ),
+    (
         "docs/user/check.md",
         "EXTANT_SEED=",
         "it is a long run of tests, which has its like in each run",

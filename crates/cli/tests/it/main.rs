@@ -22,6 +22,7 @@ mod mapping;
 mod mount_ends;
 mod mount_options;
 mod mounting;
+mod mounting_remote;
 mod object_stores;
 mod operands;
 mod overwrite_protection;

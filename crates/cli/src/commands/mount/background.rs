@@ -74,7 +74,7 @@ pub(super) fn start(args: &Mount, location: &Whereabouts) -> Outcome {
 /// Starts this program again for the same mount, as what `role` says, and waits until the mount
 /// works.
 fn start_as(role: &str, args: &Mount, location: &Whereabouts) -> Outcome<Child> {
-    let mut child = launch(role, args, location)?;
+    let mut child = launch(role, args, location, Stdio::null())?;
     if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
         return Ok(child);
     }
@@ -83,7 +83,12 @@ fn start_as(role: &str, args: &Mount, location: &Whereabouts) -> Outcome<Child> 
 
 /// Starts this program again for the same mount, as what `role` says. What it says is in the
 /// child's standard output.
-pub(super) fn launch(role: &str, args: &Mount, location: &Whereabouts) -> Outcome<Child> {
+pub(super) fn launch(
+    role: &str,
+    args: &Mount,
+    location: &Whereabouts,
+    input: Stdio,
+) -> Outcome<Child> {
     let mut again = Command::new("/proc/self/exe");
     if role == WORKER {
         again.env_clear();
@@ -94,7 +99,7 @@ pub(super) fn launch(role: &str, args: &Mount, location: &Whereabouts) -> Outcom
         .arg0(NAME)
         .args(["mount", role])
         .args(arguments(args, location))
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)
@@ -140,6 +145,7 @@ fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
         (location.as_is, "--as-is"),
         (args.read_only, "--read-only"),
         (args.no_sandbox, "--no-sandbox"),
+        (args.carried, "--carried"),
         (args.foreground, "--foreground"),
         (args.as_helper, "--as-helper"),
     ];

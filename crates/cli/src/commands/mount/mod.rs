@@ -5,10 +5,12 @@
 //! | the command (`background`) | starts the next one and ends when the mount works; in the foreground it is the next one itself |
 //! | the supervisor (`supervisor`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
 //! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
+//! | the carrier (`carrier`) | reaches an image that is no plain file, and serves its bytes to the worker |
 //!
-//! Without a sandbox there is no supervisor: the worker can unmount.
+//! Without a sandbox there is neither: the worker can unmount, and opens whatever is named.
 
 mod background;
+mod carrier;
 mod supervisor;
 
 use crate::args::{Mount, Stats, Umount, Whereabouts};
@@ -17,7 +19,7 @@ use crate::image_path::{ImagePath, shown, whole_image, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
-use extant_image::{ImageLocation, PartitionName};
+use extant_image::ImageLocation;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +55,15 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         return Ok(());
     }
     extant_fuse::keep_descriptors().map_err(Failure::new)?;
-    file_of(args)?;
+    if args.carrier {
+        return carrier::carry(args, &options);
+    }
+    let mut args = args.clone();
+    if !args.carried && !args.worker {
+        args.carried = !args.no_sandbox && carrier::is_needed(&args)?;
+        refuse_far_journal(location, &args)?;
+    }
+    let args = &args;
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
@@ -84,14 +94,35 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     if args.foreground || options.log.is_some() {
         crate::log::start(options.log.as_deref())?;
     }
-    let (image, partition) = file_of(args)?;
-    let image = image.canonicalize().unwrap_or(image);
-    let at = ImagePath::root_of(ImageLocation::file(&image).with_partition(partition));
+    let named = whole_image(args.image.as_os_str())?;
+    let (image, at) = match named.path() {
+        Some(path) => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            let whole = ImageLocation::file(&path).with_partition(named.partition().cloned());
+            (path, whole)
+        }
+        None => (PathBuf::from(shown(&named)), named),
+    };
+    let at = ImagePath::root_of(at);
+    // A loop device would be over the file, and not over the disk in it.
+    let mut options = options.clone();
+    options.blkdev &= !args.carried && at.image.path().is_some();
+    let options = &options;
     let engine = with_journal(engine_options(location, options), location)?;
     // One that was unmounted a moment ago is about to let go of it.
     let may_end = || !extant_fuse::is_mounted(&image);
-    let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end)?;
+    let (device, socket) = if args.carried {
+        let (device, socket) = carrier::device(&shown(&at.image), options)?;
+        (device, Some(socket))
+    } else {
+        let in_format = args.no_sandbox;
+        let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end, in_format)?;
+        (device, None)
+    };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
+    if let Some(socket) = socket {
+        attached.keeps_socket(socket);
+    }
     if let Some(why) = attached.without_block_device() {
         say(format_args!("warning: {why}"));
     }
@@ -137,18 +168,20 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     closed
 }
 
-/// The file that is mounted, and the partition of it.
-fn file_of(args: &Mount) -> Outcome<(PathBuf, Option<PartitionName>)> {
-    let location = whole_image(args.image.as_os_str())?;
-    match location.path() {
-        Some(path) => Ok((path.to_owned(), location.partition().cloned())),
-        None => Err(Failure::usage(format!(
-            "{} is mounted by nothing here yet: mount a file or a block device (for NBD the device \
-             that nbd-client makes, for anything else a copy), or use the other commands, which \
-             need no mount",
-            shown(&location)
-        ))),
+/// Refuses a journal that the process which reads the image could not reach.
+fn refuse_far_journal(location: &Whereabouts, args: &Mount) -> Outcome {
+    let Some(journal) = &location.journal else {
+        return Ok(());
+    };
+    let journal = whole_image(journal.as_os_str())?;
+    if args.carried || journal.path().is_none() {
+        return Err(Failure::usage(format!(
+            "a mount reads a journal on another device only where both are files or block devices here: {} is read \
+             by the other commands",
+            shown(&journal)
+        )));
     }
+    Ok(())
 }
 
 /// Collects what the engine is told.

@@ -6,13 +6,14 @@
 //! the directory.
 
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
+use super::carrier;
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use extant_fuse::{MountId, PATIENCE, Signals, show_presence};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,13 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     start_thread("extant-signals", move || {
         while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
     })?;
-    let mut child = launch(WORKER, args, location)?;
+    let (input, carried) = if args.carried {
+        let (socket, started) = carrier::start(args, location)?;
+        (socket.into(), Some(started))
+    } else {
+        (Stdio::null(), None)
+    };
+    let mut child = launch(WORKER, args, location, input)?;
     // The thread waits for it.
     let _ = started.send((child.stdout.take(), Pid::from_child(&child)));
     let mut worker = Worker(child);
@@ -95,6 +102,9 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     });
     if let Some(id) = kept.id {
         extant_fuse::clear(&id);
+    }
+    if let Some(carried) = carried {
+        carried.wait();
     }
     match status?.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),

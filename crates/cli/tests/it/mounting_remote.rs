@@ -1,0 +1,214 @@
+//! Mounts of images that are no plain files: behind servers, and in formats of disk images.
+
+use crate::mounting::wait_until;
+use crate::support::{Place, extant};
+use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
+use extant_testkit::require;
+use extant_testkit::tool::{Background, tool};
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A mount, which is gone with this also where a test fails.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(place: &Place, image: &str, options: &str) -> Self {
+        let point = place.join("mnt");
+        fs::create_dir_all(&point).unwrap();
+        let text = point.display().to_string();
+        extant(["mount", "-o", options, image, &text]).ok();
+        Self(point)
+    }
+
+    fn unmount(self) {
+        extant(["umount", &self.0.display().to_string()]).ok();
+    }
+
+    /// Writes a file and makes it durable.
+    fn write(&self, name: &str, content: &[u8]) {
+        let mut file = File::create(self.0.join(name)).unwrap();
+        file.write_all(content).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nothing is mounted any more where a test came to its end.
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// nbdkit in front of a file: the server, and the address of its export.
+fn nbdkit(place: &Place, args: &[&str]) -> (Background, String) {
+    let socket = place.arg("socket");
+    let mut server = tool("nbdkit")
+        .args(["-f", "-U", &socket])
+        .args(args)
+        .background(&place.join("nbdkit.log"));
+    server.wait_for_socket(Path::new(&socket));
+    (server, format!("nbd+unix:///?socket={socket}"))
+}
+
+/// The processes with this word and this image in their arguments.
+fn processes(role: &str, image: &str) -> usize {
+    let of = |process: fs::DirEntry| fs::read(process.path().join("cmdline")).unwrap_or_default();
+    let all = fs::read_dir("/proc").unwrap().flatten().map(of);
+    all.filter(|line| {
+        let mut words = line.split(|byte| *byte == 0);
+        words.clone().any(|word| word == role.as_bytes())
+            && words.any(|word| word == image.as_bytes())
+    })
+    .count()
+}
+
+fn content(seed: u32) -> Vec<u8> {
+    (0..700_000_u32)
+        .map(|n| (n.wrapping_mul(seed) >> 5) as u8)
+        .collect()
+}
+
+#[test]
+fn an_export_is_mounted_written_and_let_go_of() {
+    require!(Fuse);
+    let place = Place::new();
+    let image = place.join("img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let (server, address) = nbdkit(&place, &["file", &place.arg("img")]);
+    let mount = Mounted::new(&place, &address, "");
+    assert_eq!(processes("--worker", &address), 1);
+    assert_eq!(processes("--carrier", &address), 1);
+    mount.write("one", &content(3));
+    fs::create_dir(mount.0.join("dir")).unwrap();
+    fs::rename(mount.0.join("one"), mount.0.join("dir/two")).unwrap();
+    assert_eq!(fs::read(mount.0.join("dir/two")).unwrap(), content(3));
+    mount.unmount();
+    assert_eq!(
+        processes("--carrier", &address),
+        0,
+        "the export is let go of"
+    );
+    drop(server);
+    assert_clean(&image);
+    assert!(debugfs(&image, "ls -l /dir").contains("two"));
+}
+
+#[test]
+fn what_was_synced_survives_the_death_of_the_server_and_what_was_not_is_an_error() {
+    require!(Fuse);
+    let place = Place::new();
+    let image = place.join("img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let (server, address) = nbdkit(&place, &["file", &place.arg("img")]);
+    let mount = Mounted::new(&place, &address, "");
+    mount.write("synced", &content(5));
+    fs::write(mount.0.join("late"), content(7)).unwrap();
+    // Nobody listens at the socket any more.
+    fs::remove_file(place.join("socket")).unwrap();
+    drop(server);
+    let late = File::open(mount.0.join("late")).unwrap();
+    let failed = late.sync_all().unwrap_err();
+    assert!(
+        matches!(failed.raw_os_error(), Some(5 | 30)),
+        "EIO or EROFS: {failed}"
+    );
+    drop(late);
+    drop(mount);
+    wait_until("its processes have ended", || {
+        processes("--worker", &address) == 0 && processes("--carrier", &address) == 0
+    });
+    let (server, address) = nbdkit(&place, &["file", &place.arg("img")]);
+    let mount = Mounted::new(&place, &address, "");
+    assert_eq!(fs::read(mount.0.join("synced")).unwrap(), content(5));
+    mount.unmount();
+    drop(server);
+    assert_clean(&image);
+}
+
+#[test]
+fn a_disk_in_a_format_is_mounted_and_other_programs_see_what_was_written() {
+    require!(Fuse);
+    let place = Place::new();
+    let raw = place.join("raw");
+    mke2fs(&raw, 64 << 20, &["-t", "ext4"]);
+    for (format, word) in [("qcow2", "qcow2"), ("vpc", "vhd")] {
+        let image = place.arg(&format!("disk.{word}"));
+        tool("qemu-img")
+            .args(["convert", "-f", "raw", "-O", format])
+            .arg(&raw)
+            .arg(&image)
+            .ok();
+        let mount = Mounted::new(&place, &image, "");
+        mount.write("written", &content(9));
+        mount.unmount();
+        assert_eq!(processes("--carrier", &image), 0);
+        let back = place.join("back");
+        tool("qemu-img")
+            .args(["convert", "-f", format, "-O", "raw", &image])
+            .arg(&back)
+            .ok();
+        assert_clean(&back);
+        let out = place.join("out");
+        debugfs(&back, &format!("dump /written {}", out.display()));
+        assert_eq!(fs::read(&out).unwrap(), content(9), "{format}");
+    }
+}
+
+#[test]
+fn a_part_of_a_disk_behind_a_server_is_mounted_for_reading() {
+    require!(Fuse);
+    let place = Place::new();
+    let part = place.join("part");
+    mke2fs(&part, 16 << 20, &["-t", "ext4"]);
+    let disk = place.join("disk");
+    File::create(&disk).unwrap().set_len(32 << 20).unwrap();
+    tool("sgdisk")
+        .args(["-n", "1:2048:+16M", "-c", "1:root", "-n", "2:0:+1M"])
+        .arg(&disk)
+        .ok();
+    let mut whole = File::options().write(true).open(&disk).unwrap();
+    std::io::Seek::seek(&mut whole, std::io::SeekFrom::Start(1 << 20)).unwrap();
+    whole.write_all(&fs::read(&part).unwrap()).unwrap();
+    let (server, address) = nbdkit(&place, &["-r", "file", &place.arg("disk")]);
+    let mount = Mounted::new(&place, &format!("{address}#root"), "ro");
+    assert!(mount.0.join("lost+found").is_dir());
+    let refused = File::create(mount.0.join("new")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+    mount.unmount();
+    // Whoever forgets to say so is told.
+    let point = place.arg("mnt");
+    let run = extant(["mount", &format!("{address}#1"), &point]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("reading only"), "{}", run.stderr);
+    drop(server);
+}
+
+#[test]
+fn what_cannot_be_reached_or_mounted_is_refused_once() {
+    require!(Fuse);
+    let place = Place::new();
+    let point = place.join("mnt");
+    fs::create_dir(&point).unwrap();
+    let point = point.display().to_string();
+    let nowhere = format!("nbd+unix:///?socket={}", place.arg("nowhere"));
+    let run = extant(["mount", &nowhere, &point]);
+    assert_eq!(run.code, 1);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("No such file"), "{}", run.stderr);
+    for (image, code, why) in [("fd:0", 2, "by its path"), ("nbd://", 2, "nbd://")] {
+        let run = extant(["mount", image, &point]);
+        assert_eq!(run.code, code, "{}", run.stderr);
+        assert!(run.stderr.contains(why), "{}", run.stderr);
+    }
+    let far = ["mount", "--journal", &nowhere, &nowhere, &point];
+    let run = extant(far);
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("journal"), "{}", run.stderr);
+    assert_eq!(
+        fs::read_dir(&point).unwrap().count(),
+        0,
+        "nothing is mounted"
+    );
+}
