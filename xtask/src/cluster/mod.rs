@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 pub(crate) const HELP: &str = "\
-File systems on a Ceph cluster: monitor, manager, one OSD in memory and an S3 gateway on the loopback device, volumes served by
+File systems on a Ceph cluster: monitor, manager and one OSD in memory on the loopback device, volumes served by
 qemu-nbd. Made, edited, mounted, snapshot, checked; clients and servers killed in the middle; two clients on one volume.
 
 Usage: cargo xtask cluster [--record] [--release]
@@ -25,7 +25,7 @@ Options:
 
 It needs root, and the programs that this installs on Debian or Ubuntu:
 
-    apt-get install --no-install-recommends ceph-common ceph-mgr ceph-mon ceph-osd radosgw qemu-block-extra qemu-utils
+    apt-get install --no-install-recommends ceph-common ceph-mgr ceph-mon ceph-osd qemu-block-extra qemu-utils
 
 Prints one line for each step and exits with 1 when one failed.";
 
@@ -77,8 +77,8 @@ fn run(root: &Path, record: bool, release: bool) -> Result<bool, String> {
         extant: root.join("target").join(profile).join("extant"),
         work,
     };
-    let outcome = node::Node::start(&setting.work).and_then(|mut node| {
-        let rows = steps::run(&setting, &mut node);
+    let outcome = node::Node::start(&setting.work).and_then(|node| {
+        let rows = steps::run(&setting, &node);
         let is_good = rows.iter().all(|row| row.result.is_ok());
         if record {
             report::record(&setting, &node, &rows)?;

@@ -18,10 +18,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ceph-mon", "ceph-mon"),
     ("ceph-mgr", "ceph-mgr"),
     ("ceph-osd", "ceph-osd"),
-    ("radosgw", "radosgw"),
-    ("radosgw-admin", "radosgw"),
     ("qemu-nbd", "qemu-utils"),
-    ("curl", "curl"),
 ];
 
 /// Names the packages that are missing, if any.
@@ -63,8 +60,6 @@ fn rustix_is_root() -> bool {
 pub(super) struct Node {
     dir: PathBuf,
     daemons: Vec<Child>,
-    /// Where the S3 gateway listens.
-    pub(super) gateway: String,
 }
 
 impl Drop for Node {
@@ -77,21 +72,19 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Starts monitor, manager, OSD and gateway, with a pool for volumes.
+    /// Starts monitor, manager and OSD, with a pool for volumes.
     pub(super) fn start(work: &Path) -> Result<Node, String> {
         let dir = work.join("ceph");
-        for part in ["mon", "mgr", "osd", "rgw"] {
+        for part in ["mon", "mgr", "osd"] {
             make(&dir.join(part))?;
         }
-        let gateway = free_port()?;
         let mut node = Node {
             dir,
             daemons: Vec::new(),
-            gateway: format!("http://127.0.0.1:{gateway}"),
         };
         let monitor = free_port()?;
         let fsid = uuid()?;
-        let config = node.config(&fsid, monitor, gateway);
+        let config = node.config(&fsid, monitor);
         write(&node.dir.join("ceph.conf"), &config)?;
         let keyring = node.dir.join("keyring");
         succeed(
@@ -138,7 +131,7 @@ impl Node {
         Ok(node)
     }
 
-    fn config(&self, fsid: &str, monitor: u16, gateway: u16) -> String {
+    fn config(&self, fsid: &str, monitor: u16) -> String {
         let dir = self.dir.display();
         format!(
             "[global]\n\
@@ -165,10 +158,7 @@ impl Node {
              keyring = {dir}/keyring\n\
              mon data = {dir}/mon\n\
              mgr data = {dir}/mgr\n\
-             osd data = {dir}/osd\n\
-             [client.rgw]\n\
-             rgw data = {dir}/rgw\n\
-             rgw frontends = beast endpoint=127.0.0.1:{gateway}\n"
+             osd data = {dir}/osd\n"
         )
     }
 
@@ -265,24 +255,6 @@ impl Node {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(server)
-    }
-
-    /// Starts the S3 gateway, with one user and one bucket.
-    pub(super) fn start_gateway(&mut self) -> Result<(), String> {
-        self.daemon("radosgw", &["-f", "-n", "client.rgw"])?;
-        let mut user = self.tool("radosgw-admin");
-        user.args(["user", "create", "--uid=test", "--display-name=test"]);
-        user.args(["--access-key=KEY", "--secret-key=SECRET"]);
-        succeed(&mut user)?;
-        let address = self.gateway.trim_start_matches("http://").to_owned();
-        let end = Instant::now() + PATIENCE;
-        while std::net::TcpStream::connect(&address).is_err() {
-            if Instant::now() > end {
-                return Err("the gateway does not listen".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
     }
 }
 

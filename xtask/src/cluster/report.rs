@@ -21,7 +21,7 @@ pub(super) fn record(setting: &Setting, node: &Node, rows: &[Row]) -> Result<(),
     let mut text = format!(
         "# On a Ceph cluster\n\n\
          `cargo xtask cluster --record` starts one node on the loopback device (monitor, manager, an OSD in\n\
-         memory, an S3 gateway), does what the table says, and writes this page. Volumes are served by\n\
+         memory), does what the table says, and writes this page. Volumes are served by\n\
          `qemu-nbd` at Unix sockets; what is in the cluster afterwards is judged by `e2fsck`.\n\n\
          Run on {}, build {}: {}, {qemu}.\n\n\
          | what | seen | seconds |\n|---|---|---|\n",
