@@ -17,7 +17,7 @@ pub(super) fn record(setting: &Setting, node: &Node, rows: &[Row]) -> Result<(),
             .args(["describe", "--always", "--dirty"]),
     )?;
     let qemu = succeed(Command::new("qemu-nbd").arg("--version"))?;
-    let qemu = qemu.lines().next().unwrap_or_default();
+    let qemu = qemu.split(" (").next().unwrap_or_default().trim();
     let mut text = format!(
         "# On a Ceph cluster\n\n\
          `cargo xtask cluster --record` starts one node on the loopback device (monitor, manager, an OSD in\n\

@@ -368,5 +368,7 @@ fn two_clients(bench: &Bench<'_>) -> Result<String, String> {
 /// What an error says behind the name of the image.
 fn reason(said: &str) -> &str {
     let line = said.lines().next().unwrap_or_default();
-    line.split_once("sock: ").map_or(line, |(_, reason)| reason)
+    let reason = line.split_once("sock: ").map_or(line, |(_, reason)| reason);
+    // Behind it is what is known of the other one, which is this run's.
+    reason.split_once(": ").map_or(reason, |(reason, _)| reason)
 }

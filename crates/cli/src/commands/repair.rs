@@ -106,7 +106,7 @@ fn revert(args: &Repair, location: &Whereabouts, undo: &Path) -> Result<(), Stri
     let blocks = repair::revert(&*device, || Ok(BufReader::new(File::open(undo)?)))
         .map_err(|e| named(args, &e))?;
     if !args.quiet {
-        let text = format!("{blocks} blocks are as they were before the repair");
+        let text = format!("{blocks} blocks are as they were before");
         let told = if args.json {
             format!("{{\"restored_blocks\":{blocks}}}")
         } else {

@@ -512,8 +512,13 @@ fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std
     )?;
     if superblock.mount_time() > 0 {
         let time = long(timestamp(superblock.mount_time()));
-        write!(output, "{:<14}{time} on ", "Mounted:")?;
-        output.name_line(superblock.last_mounted())?;
+        // What commands change was open nowhere.
+        if superblock.last_mounted().is_empty() {
+            writeln!(output, "{:<14}{time}", "Mounted:")?;
+        } else {
+            write!(output, "{:<14}{time} on ", "Mounted:")?;
+            output.name_line(superblock.last_mounted())?;
+        }
     }
     let names = superblock.features().names().join(" ");
     writeln!(output, "{:<14}{names}", "Features:")
