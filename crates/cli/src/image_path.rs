@@ -89,7 +89,7 @@ impl ImagePath {
         } else {
             Err(Failure::usage(format!(
                 "{} names no file in an image: write IMAGE:/path",
-                Escaped(text.as_bytes())
+                shown(&place.image)
             )))
         }
     }
@@ -333,6 +333,11 @@ impl ImagePath {
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
     }
+}
+
+/// What an operand that names an image is called: without the secrets of an address.
+pub(crate) fn name_of(text: &OsStr) -> OsString {
+    whole_image(text).map_or_else(|_| text.to_owned(), |image| image.name())
 }
 
 /// An image as it is named on the command line, safe for a terminal.

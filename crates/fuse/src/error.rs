@@ -104,6 +104,13 @@ pub enum MountError {
         .0.display()
     )]
     LeftDirty(PathBuf),
+    /// The mount ended without having its last changes made durable, as it said itself.
+    #[error(
+        "{}: the mount ended with an error, and what was changed last may be lost; what was synced \
+         is there, and the next mount or `extant replay` recovers it",
+        .0.display()
+    )]
+    Unfinished(PathBuf),
     /// The system does not unmount.
     #[error("{} cannot be unmounted: {source}", point.display())]
     Stays {

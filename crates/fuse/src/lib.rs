@@ -72,7 +72,7 @@ pub use inherited::keep_descriptors;
 pub use memory::GiveBack;
 pub use mounts::{MountId, is_mounted};
 pub use options::{BadOption, Options, machine_memory};
-pub use presence::show_presence;
+pub use presence::{show_presence, tell_failure};
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;

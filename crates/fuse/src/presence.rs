@@ -2,7 +2,8 @@
 //! that the mount's identity makes, and a process that is connected to it notices when it is
 //! closed, however that comes.
 //!
-//! Nobody answers there, and nothing is said. In another network namespace it cannot be seen: there
+//! Nobody answers there. One byte is said at the end of a mount whose last changes are not all on the
+//! device, where the image itself cannot be looked at ([`tell_failure`]). In another network namespace it cannot be seen: there
 //! the process that has the image locked is looked for, as the system's table of locks has it.
 
 use crate::mounts::MountId;
@@ -11,12 +12,16 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, get
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+/// The socket of this process.
+static SHOWN: OnceLock<UnixListener> = OnceLock::new();
 
 fn name(id: &MountId) -> String {
     format!("extant mount {id}")
@@ -29,7 +34,22 @@ pub fn show_presence(id: &MountId) {
     let address = SocketAddr::from_abstract_name(name(id));
     if let Ok(socket) = address.and_then(|a| UnixListener::bind_addr(&a)) {
         // Nothing in here closes it.
-        let _ = socket.into_raw_fd();
+        let _ = SHOWN.set(socket);
+    }
+}
+
+/// Tells those who wait for the end of the mount that its last changes may be lost. To be called
+/// before the process that shows its presence ends.
+pub fn tell_failure() {
+    let Some(socket) = SHOWN.get() else {
+        return;
+    };
+    if socket.set_nonblocking(true).is_err() {
+        return;
+    }
+    while let Ok((mut waits, _)) = socket.accept() {
+        // It may have given up.
+        let _ = waits.write_all(b"!");
     }
 }
 
@@ -96,6 +116,15 @@ impl MountProcess {
             }
         }
         Ok(true)
+    }
+
+    /// Returns whether it has told, before it ended, that the last changes may be lost.
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut said = [0];
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        rustix::io::read(socket, &mut said).is_ok_and(|count| count > 0)
     }
 
     /// Its number, if it has been stopped, so that it cannot end.

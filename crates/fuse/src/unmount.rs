@@ -38,7 +38,8 @@ pub(crate) const HELPER: &str = "fusermount3";
 /// # Errors
 /// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
 /// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there;
-/// [`MountError::Stopped`]; [`MountError::LeftDirty`] when a journal is left in the image, as far
+/// [`MountError::Stopped`]; [`MountError::Unfinished`] where the mount says so itself;
+/// [`MountError::LeftDirty`] when a journal is left in the image, as far
 /// as it can be looked at: a file system behind an offset is not.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
@@ -68,7 +69,12 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         return Ok(());
     }
     match end {
-        End::OfProcess(process) => wait_for_process(&mount, &process)?,
+        End::OfProcess(process) => {
+            wait_for_process(&mount, &process)?;
+            if process.has_failed() {
+                return Err(MountError::Unfinished(mount.image));
+            }
+        }
         End::Nothing => wait_for_last_moments(&mount.image),
         End::OfImage if reads_only => wait_for_reader(&mount.image),
         End::OfImage => wait_for_writer(&mount)?,

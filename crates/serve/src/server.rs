@@ -3,15 +3,17 @@
 use crate::address::Listen;
 use crate::negotiate::negotiate;
 use crate::transmit::Session;
-use extant_blockdev::{DeviceResult, SharedDevice};
+use extant_blockdev::{DeviceError, DeviceResult, SharedDevice};
 use extant_sync::{LockClass, Mutex, Rank};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -88,8 +90,38 @@ pub(crate) struct Shared {
     pub(crate) is_read_only: bool,
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    /// Why a flush failed: the system tells of lost writes once, to whoever flushes first.
+    lost: OnceLock<String>,
     ends: AtomicBool,
     clients: Mutex<Clients>,
+}
+
+impl Shared {
+    /// Makes everything durable that was answered, on whichever connection.
+    ///
+    /// # Errors
+    /// That it failed, now or at any time before: what was lost then stays lost.
+    pub(crate) fn flush(&self) -> DeviceResult<()> {
+        let failed = |reason: &String| DeviceError::Io {
+            device: self.device.name(),
+            op: "flush",
+            offset: 0,
+            len: 0,
+            source: io::Error::other(format!("an earlier flush failed: {reason}")),
+        };
+        if let Some(reason) = self.lost.get() {
+            return Err(failed(reason));
+        }
+        let flushed = self.device.flush();
+        match (&flushed, self.lost.get()) {
+            (Ok(()), Some(reason)) => Err(failed(reason)),
+            (Err(e), _) => {
+                let _ = self.lost.set(e.to_string());
+                flushed
+            }
+            (Ok(()), None) => flushed,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -169,6 +201,23 @@ impl Write for Socket {
 enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Waits a while for a client: the end is noticed also where the socket's path leads nowhere
+    /// any more.
+    fn has_client(&self) -> bool {
+        let descriptor = match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        };
+        let mut only = [PollFd::new(&descriptor, PollFlags::IN)];
+        let pause = Timespec {
+            tv_sec: 0,
+            tv_nsec: 500_000_000,
+        };
+        poll(&mut only, Some(&pause)).is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// A server that listens.
@@ -257,6 +306,9 @@ impl NbdServer {
     pub fn run(self) -> DeviceResult<()> {
         thread::scope(|scope| {
             while !self.shared.ends.load(Ordering::SeqCst) {
+                if !self.listener.has_client() {
+                    continue;
+                }
                 let accepted = match &self.listener {
                     Listener::Unix(listener) => listener.accept().map(|(s, _)| Socket::Unix(s)),
                     Listener::Tcp(listener) => listener.accept().map(|(stream, _)| {
@@ -273,7 +325,7 @@ impl NbdServer {
             }
             self.take_leave();
         });
-        self.shared.device.flush()
+        self.shared.flush()
     }
 
     /// Waits for requests under way, but not for clients that do not take their answers.
@@ -339,7 +391,7 @@ pub fn serve_connection(
     let shared = of_device(device, options);
     // What is wrong with the client ends the connection.
     let _ = serve(&shared, Socket::Unix(socket));
-    shared.device.flush()
+    shared.flush()
 }
 
 /// What connections share, of an export whose name clients can say.
@@ -359,8 +411,20 @@ fn of_device(device: SharedDevice, options: ServeOptions) -> Shared {
         device,
         name: options.name,
         limits: options.limits,
+        lost: OnceLock::new(),
         ends: AtomicBool::new(false),
         clients: Mutex::new(&CLIENTS, Clients::default()),
+    }
+}
+
+/// Ends a connection of which a thread panics.
+struct HangsUp<'a>(&'a Socket);
+
+impl Drop for HangsUp<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -393,6 +457,8 @@ fn serve(shared: &Shared, mut socket: Socket) -> io::Result<()> {
         settled,
     );
     let work = || {
+        // A client that waits for an answer which never comes would wait for ever.
+        let _hangs_up = HangsUp(&socket);
         let result = session.work(shared);
         // The other threads of the connection end, too: after a mistake at once, otherwise when
         // they have answered what they have.

@@ -354,10 +354,10 @@ fn perform(
                 done += now;
             }
         }
-        _ => device.flush()?,
+        _ => shared.flush()?,
     }
     if is_change && flags & flag::FUA != 0 {
-        device.flush()?;
+        shared.flush()?;
     }
     Ok(Reply::Done)
 }

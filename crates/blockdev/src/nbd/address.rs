@@ -27,6 +27,21 @@ pub struct NbdAddress {
     pub tls: bool,
 }
 
+impl NbdAddress {
+    /// The same address, with a path of a socket that holds wherever the process goes.
+    pub(super) fn absolute(&self) -> Self {
+        let mut address = self.clone();
+        if let NbdTransport::Unix(path) = &mut address.transport
+            && let Ok(whole) = std::path::absolute(&*path)
+            // The kernel takes no more than 107 bytes.
+            && whole.as_os_str().len() < 108
+        {
+            *path = whole;
+        }
+        address
+    }
+}
+
 impl fmt::Display for NbdAddress {
     /// Writes the address as a URI, such as `nbd://host/export`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,16 +89,23 @@ pub struct NbdOptions {
 
 impl NbdOptions {
     /// Makes options for reading: over at most 4 connections, with 10 seconds for a connection to
-    /// come about, 60 seconds without a sign of the server, and 30 seconds of trying again.
+    /// come about, 180 seconds without a sign of the server, and 30 seconds of trying again.
     pub fn read_only() -> Self {
         Self {
             writable: false,
             connections: 4,
             connect_timeout: Duration::from_secs(10),
-            answer_timeout: Duration::from_secs(60),
+            answer_timeout: Duration::from_secs(180),
             reconnect_for: Duration::from_secs(30),
             certificates: None,
         }
+    }
+
+    /// The same options, with a directory of certificates that holds wherever the process goes.
+    pub(super) fn absolute(mut self) -> Self {
+        let directory = self.certificates.take();
+        self.certificates = directory.map(|path| std::path::absolute(&path).unwrap_or(path));
+        self
     }
 
     /// Makes options for reading and writing, otherwise those of [`NbdOptions::read_only`].

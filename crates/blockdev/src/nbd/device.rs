@@ -52,6 +52,8 @@ impl NbdDevice {
     /// `Export`: the server is not there, does not have the export or does not allow it, or, for
     /// writing, the export is read-only or nothing on it can be made durable.
     pub fn connect(address: &NbdAddress, options: NbdOptions) -> DeviceResult<Self> {
+        // Later connections are made wherever the process is by then.
+        let (address, options) = (&address.absolute(), options.absolute());
         let refuse = |reason: String, errno| DeviceError::Export {
             device: address.to_string(),
             reason,
@@ -63,7 +65,7 @@ impl NbdDevice {
     }
 
     /// Opens the export that a process at the other end of a connected socket serves. There is
-    /// never another connection: where this one breaks, requests fail with `ESTALE`. Errors call
+    /// never another connection: where this one breaks, requests fail from then on. Errors call
     /// the device `name`.
     ///
     /// # Errors

@@ -140,13 +140,19 @@ impl Stream {
         wanted.set(PollFlags::IN, to_read);
         wanted.set(PollFlags::OUT, to_write);
         let mut asked = [PollFd::new(&self.socket, wanted)];
-        let limit = Timespec {
-            tv_sec: limit.as_secs().min(1 << 30).cast_signed(),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        match poll(&mut asked, Some(&limit)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let begun = Instant::now();
+        loop {
+            // Signals take nothing of the time.
+            let left = limit.saturating_sub(begun.elapsed());
+            let left = Timespec {
+                tv_sec: left.as_secs().min(1 << 30).cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut asked, Some(&left)) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let found = asked[0].revents();
         let over = found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);

@@ -4,7 +4,7 @@
 use super::exit_codes::{ERRORS, OPERATIONAL};
 use crate::args::{Check, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
-use crate::image_path::{how, journal_device, shown, whole_image};
+use crate::image_path::{how, journal_device, name_of, shown, whole_image};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::replayed;
@@ -171,7 +171,7 @@ fn summarise(
     if all > kept {
         writeln!(output, "... and {} findings more", all - kept)?;
     }
-    output.name(args.image.as_encoded_bytes())?;
+    output.name(name_of(&args.image).as_encoded_bytes())?;
     let verdict = if summary.clean { "clean" } else { "NOT clean" };
     write!(output, ": {verdict}, ")?;
     let Summary {

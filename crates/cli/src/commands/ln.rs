@@ -32,7 +32,7 @@ fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
         (true, Some(place)) => Err(Failure::usage(format!(
             "the target of a symbolic link is a path as seen inside the image: write {} and not {}",
             Escaped::path(&place.path),
-            Escaped(text.as_bytes())
+            place.shown()
         ))),
         (true, None) => Ok(PathBuf::from(text)),
         (false, Some(place)) if place.image == link.image => Ok(place.path),

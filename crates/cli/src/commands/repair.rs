@@ -6,7 +6,7 @@ use super::exit_codes::{ERRORS, OPERATIONAL, coded};
 use super::undo::{command, half_written, keep, keep_beside};
 use crate::args::{Repair, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
-use crate::image_path::{how, refuse_reading_options, whole_image};
+use crate::image_path::{how, name_of, refuse_reading_options, whole_image};
 use crate::output::Output;
 use crate::replayed;
 use extant::{Escaped, SharedDevice};
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Repair, location: &Whereabouts) -> Outcome {
 
 /// The image, with a problem of it in words.
 fn named(args: &Repair, e: &dyn std::fmt::Display) -> String {
-    format!("{}: {e}", Escaped::path(Path::new(&args.image)))
+    format!("{}: {e}", Escaped::path(Path::new(&name_of(&args.image))))
 }
 
 /// The image's device, or why there is none.
@@ -265,10 +265,10 @@ fn tell(args: &Repair, location: &Whereabouts, plan: &Plan, done: &Done) -> Outc
         true => output.json_line(&summary)?,
         false if args.quiet => {}
         false => {
-            output.name(args.image.as_encoded_bytes())?;
+            output.name(name_of(&args.image).as_encoded_bytes())?;
             writeln!(output, ": {}", verdict(&summary))?;
             if let Some(undo) = undo {
-                output.name(args.image.as_encoded_bytes())?;
+                output.name(name_of(&args.image).as_encoded_bytes())?;
                 writeln!(
                     output,
                     ": to take it back: {}",

@@ -115,6 +115,10 @@ fn what_was_synced_survives_the_death_of_the_server_and_what_was_not_is_an_error
         "EIO or EROFS: {failed}"
     );
     drop(late);
+    // So it is told at the end, too.
+    let run = extant(["umount", &mount.0.display().to_string()]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("may be lost"), "{}", run.stderr);
     drop(mount);
     wait_until("its processes have ended", || {
         processes("--worker", &address) == 0 && processes("--carrier", &address) == 0
@@ -211,4 +215,46 @@ fn what_cannot_be_reached_or_mounted_is_refused_once() {
         0,
         "nothing is mounted"
     );
+}
+
+#[test]
+fn secrets_of_an_address_stand_in_no_arguments() {
+    require!(Fuse);
+    let place = Place::new();
+    let point = place.join("mnt");
+    fs::create_dir(&point).unwrap();
+    // A server that takes a request and never answers.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap();
+    let address = format!("http://user:secret@{at}/disk?sign=secret");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
+    let mut child = command
+        .args(["mount", "-r", &address])
+        .arg(&point)
+        .spawn()
+        .unwrap();
+    let started = server.accept().unwrap();
+    let arguments = |id: &std::ffi::OsStr| {
+        fs::read(Path::new("/proc").join(id).join("cmdline")).unwrap_or_default()
+    };
+    let ours = child.id().to_string();
+    let others: Vec<Vec<u8>> = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|process| process.file_name())
+        .filter(|id| id.to_str() != Some(&ours))
+        .map(|id| arguments(&id))
+        .filter(|line| {
+            let at = at.to_string();
+            line.windows(at.len()).any(|part| part == at.as_bytes())
+        })
+        .collect();
+    assert!(others.len() >= 2, "the supervisor and the carrier");
+    for line in others {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        assert!(!line.contains("secret"), "{line}");
+    }
+    drop(started);
+    drop(server);
+    assert!(!child.wait().unwrap().success());
 }

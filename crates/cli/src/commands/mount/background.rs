@@ -7,12 +7,13 @@
 
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::whole_image;
 use extant_fuse::MountId;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// What the started process says when the mount works.
@@ -36,6 +37,9 @@ const KEPT: &[&str] = &[
     "LLVM_PROFILE_FILE",
 ];
 const KEPT_BEGINNINGS: &[&str] = &["LC_", "RUST_", "EXTANT_", "MIMALLOC_"];
+
+/// How a process that goes on learns the image's address: only its user can see that.
+const IMAGE_VARIABLE: &str = "EXTANT_MOUNT_IMAGE";
 
 /// What the allocator takes of the system at once: its own choice, a GiB, counts against the limit
 /// of that process, used or not.
@@ -64,6 +68,13 @@ pub(super) fn words(output: Option<ChildStdout>) -> impl Iterator<Item = Said> {
 
 fn failed(e: io::Error) -> Failure {
     Failure::new(format!("cannot go into the background: {e}"))
+}
+
+/// The image that this process was started for by another one, with its secrets.
+pub(super) fn image_of_parent(args: &Mount) -> Option<PathBuf> {
+    let is_started = args.in_background || args.carrier;
+    let image = is_started.then(|| std::env::var_os(IMAGE_VARIABLE))?;
+    image.map(PathBuf::from)
 }
 
 /// Starts the mount in the background, and waits until it works.
@@ -95,6 +106,10 @@ pub(super) fn launch(
         again.env(RESERVE.0, RESERVE.1);
         again.envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
     }
+    if role != WORKER {
+        // Its arguments name the image without its secrets.
+        again.env(IMAGE_VARIABLE, &args.image);
+    }
     again
         .arg0(NAME)
         .args(["mount", role])
@@ -107,7 +122,8 @@ pub(super) fn launch(
 
 fn is_kept(variable: &OsStr) -> bool {
     let name = variable.to_str().unwrap_or_default();
-    KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b))
+    let is_wanted = KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b));
+    is_wanted && name != IMAGE_VARIABLE
 }
 
 /// Names this process `extant` in lists of processes, whatever the file is called that was started:
@@ -159,7 +175,10 @@ fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
         list.extend(["-o".into(), options.into()]);
     }
     list.push("--".into());
-    list.push(absolute(&args.image).into());
+    list.push(match whole_image(args.image.as_os_str()) {
+        Ok(image) if image.path().is_none() => image.name(),
+        _ => absolute(&args.image).into(),
+    });
     list.push(absolute(&args.point).into());
     list
 }
@@ -177,7 +196,7 @@ impl Background {
     /// that reads the image always leaves it: otherwise, taken over, it could type what the user's
     /// shell then does.
     pub(super) fn begin(args: &Mount) -> Outcome<Self> {
-        if !args.foreground || args.worker {
+        if !args.foreground || args.worker || args.carrier {
             // Only the leader of a group may not: then it is in one of its own already.
             let _ = rustix::process::setsid();
         }

@@ -27,8 +27,9 @@ pub(super) const CARRIER: &str = "--carrier";
 /// Requests that are done at a time: what is far away is quick only by many.
 const REQUESTS: usize = 32;
 
-/// How long the worker waits for a sign of this process, which itself waits for servers.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the worker waits for a sign of this process, which itself waits for servers and for
+/// slow disks. If this process ends, the worker knows at once.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns whether an image needs this process: it is no file, or a file in a format of disk
 /// images. Of a file only the marks of such formats are looked at.
@@ -55,7 +56,7 @@ pub(super) struct Started(Receiver<()>);
 
 impl Started {
     /// Waits for its end, which follows that of the worker: it lets go of the image then. A server
-    /// that is gone is not waited for.
+    /// that is gone is not waited for. What the worker had made durable is so by then.
     pub(super) fn wait(self) {
         let _ = self.0.recv_timeout(UNTIL_FREE);
     }

@@ -55,11 +55,14 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         return Ok(());
     }
     extant_fuse::keep_descriptors().map_err(Failure::new)?;
-    if args.carrier {
-        return carrier::carry(args, &options);
-    }
     let mut args = args.clone();
-    if !args.carried && !args.worker {
+    if let Some(image) = background::image_of_parent(&args) {
+        args.image = image;
+    }
+    if args.carrier {
+        return carrier::carry(&args, &options);
+    }
+    if !args.carried && !args.worker && !args.in_background {
         args.carried = !args.no_sandbox && carrier::is_needed(&args)?;
         refuse_far_journal(location, &args)?;
     }

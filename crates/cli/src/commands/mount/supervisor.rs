@@ -9,7 +9,7 @@ use super::background::{Background, Said, WORKER, launch, why_ended, words};
 use super::carrier;
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use extant_fuse::{MountId, PATIENCE, Signals, show_presence};
+use extant_fuse::{MountId, PATIENCE, Signals, show_presence, tell_failure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
@@ -105,6 +105,10 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     }
     if let Some(carried) = carried {
         carried.wait();
+        // Nobody can look at the image as at a file.
+        if status.as_ref().is_ok_and(|status| !status.success()) {
+            tell_failure();
+        }
     }
     match status?.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),
