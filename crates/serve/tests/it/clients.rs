@@ -2,13 +2,15 @@
 
 use super::Running;
 use extant_blockdev::{
-    BlockDevice, FileDevice, MemoryDevice, NbdAddress, NbdDevice, NbdOptions, NbdTransport,
+    BlockDevice, DeviceError, DeviceResult, FileDevice, MemoryDevice, NbdAddress, NbdDevice,
+    NbdOptions, NbdTransport,
 };
 use extant_serve::{Listen, NbdServer, ServeError, ServeOptions};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -264,4 +266,65 @@ fn over_tcp_on_a_port_that_the_system_chooses() {
         stop.stop();
         run.join().expect("no panic").expect("the last flush");
     });
+}
+
+/// A device whose first flush fails, as Linux tells of lost writes: once.
+#[derive(Debug)]
+struct LosesOnce(MemoryDevice, AtomicBool);
+
+impl BlockDevice for LosesOnce {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.0.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        if self.1.swap(true, Ordering::SeqCst) {
+            return self.0.flush();
+        }
+        Err(DeviceError::Io {
+            op: "flush",
+            device: self.name(),
+            offset: 0,
+            len: 0,
+            source: std::io::Error::other("lost"),
+        })
+    }
+}
+
+#[test]
+fn what_one_client_was_told_is_lost_no_other_is_told_to_be_durable() {
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("socket");
+    let device = LosesOnce(MemoryDevice::new(1 << 20), AtomicBool::new(false));
+    let listen = Listen::Unix(socket.clone());
+    let server = NbdServer::bind(&listen, Arc::new(device), ServeOptions::default()).unwrap();
+    let stop = server.stop();
+    let serving = std::thread::spawn(move || server.run());
+    let address = NbdAddress {
+        transport: NbdTransport::Unix(socket),
+        export: String::new(),
+        tls: false,
+    };
+    let one = NbdDevice::connect(&address, NbdOptions::read_write()).unwrap();
+    let other = NbdDevice::connect(&address, NbdOptions::read_write()).unwrap();
+    one.write_at(0, b"one").unwrap();
+    other.write_at(4096, b"other").unwrap();
+    one.flush().unwrap_err();
+    other.flush().unwrap_err();
+    drop((one, other));
+    stop.stop();
+    let ended = serving.join().unwrap();
+    assert!(ended.is_err(), "nor is it at the end");
 }
