@@ -2,8 +2,9 @@
 //! that the mount's identity makes, and a process that is connected to it notices when it is
 //! closed, however that comes.
 //!
-//! Nobody answers there. One byte is said at the end of a mount whose last changes are not all on the
-//! device, where the image itself cannot be looked at ([`tell_failure`]). In another network namespace it cannot be seen: there
+//! Nobody answers there. One byte is said at the end of a mount whose last changes are not all on
+//! the device, where the image itself cannot be looked at ([`tell_failure`]). In another network
+//! namespace it cannot be seen: there
 //! the process that has the image locked is looked for, as the system's table of locks has it.
 
 use crate::mounts::MountId;

@@ -28,7 +28,7 @@ pub struct NbdAddress {
 }
 
 impl NbdAddress {
-    /// The same address, with a path of a socket that holds wherever the process goes.
+    /// Makes the path of a socket one that holds wherever the process goes.
     pub(super) fn absolute(&self) -> Self {
         let mut address = self.clone();
         if let NbdTransport::Unix(path) = &mut address.transport
@@ -101,7 +101,7 @@ impl NbdOptions {
         }
     }
 
-    /// The same options, with a directory of certificates that holds wherever the process goes.
+    /// Makes the directory of certificates one that holds wherever the process goes.
     pub(super) fn absolute(mut self) -> Self {
         let directory = self.certificates.take();
         self.certificates = directory.map(|path| std::path::absolute(&path).unwrap_or(path));

@@ -3,7 +3,7 @@
 //! | process | does |
 //! |---|---|
 //! | the command (`background`) | starts the next one and ends when the mount works; in the foreground it is the next one itself |
-//! | the supervisor (`supervisor`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
+//! | the supervisor (`supervisor`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image, but for the marks of formats |
 //! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
 //! | the carrier (`carrier`) | reaches an image that is no plain file, and serves its bytes to the worker |
 //!
