@@ -20,34 +20,52 @@ pub(crate) struct Address {
     pub(crate) url: Url,
 }
 
-/// Parameters of a query that sign it or hold a token. Without them the query says what is meant.
-const SECRETS: &[&str] = &[
-    "awsaccesskeyid",
-    "access_token",
-    "api_key",
-    "auth",
-    "expires",
-    "googleaccessid",
-    "hdnea",
-    "key",
-    "key-pair-id",
-    "policy",
-    "se",
-    "sig",
-    "signature",
-    "sip",
-    "skoid",
-    "sks",
-    "skt",
-    "ske",
-    "sktid",
-    "skv",
-    "sp",
-    "spr",
-    "sr",
-    "st",
-    "sv",
-    "token",
+/// A way to sign a URL: the parameters that tell it, and all that it has. Without these the query
+/// says what is meant.
+struct Signing {
+    marks: &'static [&'static str],
+    own: &'static [&'static str],
+}
+
+const SIGNINGS: &[Signing] = &[
+    // Version 4 of Amazon.
+    Signing {
+        marks: &["x-amz-credential", "x-amz-signature"],
+        own: &[
+            "x-amz-algorithm",
+            "x-amz-credential",
+            "x-amz-date",
+            "x-amz-expires",
+            "x-amz-security-token",
+            "x-amz-signature",
+            "x-amz-signedheaders",
+        ],
+    },
+    // Version 4 of Google.
+    Signing {
+        marks: &["x-goog-credential", "x-goog-signature"],
+        own: &[
+            "x-goog-algorithm",
+            "x-goog-credential",
+            "x-goog-date",
+            "x-goog-expires",
+            "x-goog-signature",
+            "x-goog-signedheaders",
+        ],
+    },
+    // Shared access signatures of Azure.
+    Signing {
+        marks: &["sig", "sv"],
+        own: &[
+            "saoid", "scid", "sdd", "se", "si", "sig", "sip", "ske", "skoid", "sks", "skt",
+            "sktid", "skv", "sp", "spr", "sr", "srt", "ss", "st", "suoid", "sv",
+        ],
+    },
+    // Amazon CloudFront.
+    Signing {
+        marks: &["key-pair-id", "signature"],
+        own: &["expires", "key-pair-id", "policy", "signature"],
+    },
 ];
 
 /// Variables that say where a store is.
@@ -148,17 +166,8 @@ impl Address {
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_fragment(None);
-        let kept: Vec<(String, String)> = self
-            .url
-            .query_pairs()
-            .filter(|(key, _)| !is_secret(key))
-            .map(|(key, value)| (key.into_owned(), value.into_owned()))
-            .collect();
-        if kept.is_empty() {
-            url.set_query(None);
-        } else {
-            url.query_pairs_mut().clear().extend_pairs(kept);
-        }
+        let kept = self.url.query().map(unsigned);
+        url.set_query(kept.as_deref().filter(|query| !query.is_empty()));
         url.into()
     }
 }
@@ -188,12 +197,26 @@ pub(crate) fn shown_text(text: &str) -> String {
     }
 }
 
-fn is_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    key.starts_with("x-amz-") || key.starts_with("x-goog-") || SECRETS.contains(&key.as_str())
+/// A query without the parameters that sign it. Any other parameter may say which object is meant.
+fn unsigned(query: &str) -> String {
+    fn name(parameter: &str) -> String {
+        let name = parameter.split('=').next().unwrap_or_default();
+        name.to_ascii_lowercase()
+    }
+    let names: Vec<String> = query.split('&').map(name).collect();
+    let has = |mark: &&str| names.iter().any(|name| name == mark);
+    let Some(signing) = SIGNINGS.iter().find(|s| s.marks.iter().all(has)) else {
+        return query.to_owned();
+    };
+    let kept: Vec<&str> = query
+        .split('&')
+        .filter(|parameter| !signing.own.contains(&name(parameter).as_str()))
+        .collect();
+    kept.join("&")
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+/// Text with `%41` read as `A`; `None` if that is no UTF-8.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -224,7 +247,7 @@ mod tests {
         assert_eq!(address.shown(), "https://host:8080/a%20b.img?...");
         assert_eq!(
             address.without_signature(),
-            "https://host:8080/a%20b.img?id=7"
+            "https://host:8080/a%20b.img?X-Amz-Signature=secret&id=7"
         );
         for text in [
             text,
@@ -236,6 +259,37 @@ mod tests {
             if let Err(e) = Address::parse(text) {
                 assert!(!e.to_string().contains("bob"), "{e}");
             }
+        }
+    }
+
+    #[test]
+    fn only_what_signs_a_url_is_left_out_of_its_name() {
+        let name = |query: &str| {
+            let url = format!("https://h/a?{query}");
+            Address::parse(&url).unwrap().without_signature()
+        };
+        for (signed, rest) in [
+            (
+                "id=7&X-Amz-Algorithm=A&X-Amz-Credential=c%2Fd&X-Amz-Date=1&X-Amz-Expires=60&\
+                 X-Amz-SignedHeaders=host&X-Amz-Signature=1",
+                "?id=7",
+            ),
+            ("X-Goog-Credential=c&X-Goog-Signature=1", ""),
+            ("sv=2024&sp=r&se=1&sr=b&snapshot=2&sig=a%3D", "?snapshot=2"),
+            ("Expires=1&Signature=a&Key-Pair-Id=b", ""),
+        ] {
+            assert_eq!(name(signed), format!("https://h/a{rest}"));
+        }
+        for query in [
+            "key=a",
+            "token=1",
+            "st=1&sp=2",
+            "sig=1",
+            "signature=1&expires=2",
+            "X-Amz-Date=1",
+            "a=1&&b",
+        ] {
+            assert_eq!(name(query), format!("https://h/a?{query}"));
         }
     }
 

@@ -35,19 +35,22 @@ fn a_second_run_fetches_the_beginning_only() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = object(40 * PIECE + 5);
     let server = Server::of(bytes.clone());
-    let url = server.url("a.img?X-Amz-Signature=1");
+    let url = server.url("a.img?X-Amz-Credential=a&X-Amz-Signature=1");
     assert_eq!(
         read_all(&open(&url, kept_in(dir.path())).unwrap()).unwrap(),
         bytes
     );
     let first = server.requests();
     // Another signature, the same object.
-    let url = server.url("a.img?X-Amz-Signature=2");
+    let url = server.url("a.img?X-Amz-Credential=a&X-Amz-Signature=2");
     assert_eq!(
         read_all(&open(&url, kept_in(dir.path())).unwrap()).unwrap(),
         bytes
     );
     assert_eq!(server.requests(), first + 1);
+    // A parameter that may name another object.
+    read_all(&open(&server.url("a.img?key=2"), kept_in(dir.path())).unwrap()).unwrap();
+    assert!(server.requests() > first + 2);
 }
 
 #[test]
