@@ -40,12 +40,14 @@ impl Pin {
     /// What tells this version of the object from others, for caches that last; `None` if nothing
     /// does.
     pub(crate) fn identity(&self) -> Option<String> {
-        let mark = match (&self.version, self.strong_etag()) {
-            (Some(version), _) => format!("version {version}"),
-            (None, Some(etag)) => format!("etag {etag}"),
-            (None, None) => return None,
-        };
-        Some(format!("{mark} size {}", self.size))
+        // S3 says `null` where versions are not kept: for one object after the other.
+        let version = self.version.as_deref().filter(|version| *version != "null");
+        let etag = self.strong_etag();
+        if version.is_none() && etag.is_none() {
+            return None;
+        }
+        let modified = self.modified.as_deref();
+        Some(format!("{:?}", (version, etag, self.size, modified)))
     }
 
     /// Compares what an answer says with what was found at the beginning.
@@ -64,8 +66,8 @@ impl Pin {
             _ => {}
         }
         match (&self.modified, &now.modified) {
-            // The ETag decides where there is one: servers behind one name may differ in times.
-            (Some(then), Some(now)) if self.etag.is_none() && then != now => {
+            // A strong ETag decides where there is one: servers behind one name may differ in times.
+            (Some(then), Some(now)) if self.strong_etag().is_none() && then != now => {
                 changed(format!("its time of change was {then} and is {now}"))
             }
             _ => Ok(()),
@@ -160,11 +162,37 @@ mod tests {
         );
         assert!(with_time.check(&pin(9, None, Some("Monday"))).is_ok());
         assert!(with_time.check(&pin(9, None, Some("Tuesday"))).is_err());
+        let weak = pin(9, Some("W/\"a\""), Some("Monday"));
+        assert!(weak.check(&weak).is_ok());
+        assert!(
+            weak.check(&pin(9, Some("W/\"a\""), Some("Tuesday")))
+                .is_err()
+        );
     }
 
     #[test]
     fn weak_etags_are_no_identity() {
         assert!(pin(9, Some("W/\"a\""), None).identity().is_none());
         assert!(pin(9, Some("\"a\""), None).identity().is_some());
+    }
+
+    #[test]
+    fn all_that_is_known_is_the_identity() {
+        let versioned = |version: &str, etag, modified| Pin {
+            version: Some(version.to_owned()),
+            ..pin(9, etag, modified)
+        };
+        let all = [
+            versioned("null", Some("\"a\""), Some("Monday")),
+            versioned("null", Some("\"b\""), Some("Monday")),
+            versioned("null", Some("\"a\""), Some("Tuesday")),
+            versioned("v1", Some("\"a\""), Some("Monday")),
+            versioned("v1", None, None),
+            pin(8, Some("\"a\""), Some("Monday")),
+        ];
+        let found: std::collections::HashSet<_> =
+            all.iter().map(|pin| pin.identity().unwrap()).collect();
+        assert_eq!(found.len(), all.len());
+        assert!(versioned("null", None, Some("Monday")).identity().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Pieces that stay on disk: several processes, damage, a full disk.
 
-use crate::server::{Answer, Server, part};
+use crate::server::{Answer, Asked, Server, part};
 use crate::support::{hasty, object, read_all};
 use extant_remote::{RemoteOptions, open};
 use extant_testkit::require;
@@ -71,6 +71,42 @@ fn another_version_of_the_object_finds_nothing() {
     for bytes in [first, second] {
         let device = open(&server.url("a.img"), kept_in(dir.path())).unwrap();
         assert_eq!(read_all(&device).unwrap(), bytes);
+        is_second.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An answer of S3 where versioning is suspended.
+fn of_null_version(asked: &Asked, object: &[u8], etag: &str) -> Answer {
+    let mut bytes = part(asked, object, etag);
+    let more = "x-amz-version-id: null\r\nLast-Modified: Mon, 02 Nov 2026 10:00:00 GMT\r\n";
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let at = end.unwrap() + 2;
+    bytes.splice(at..at, more.bytes());
+    Answer::Bytes(bytes)
+}
+
+#[test]
+fn a_version_called_null_is_no_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = object(4 * PIECE);
+    let mut second = first.clone();
+    second.reverse();
+    let is_second = Arc::new(AtomicBool::new(false));
+    let (asked_for, served) = (Arc::clone(&is_second), [first.clone(), second.clone()]);
+    let server = Server::start(move |asked| {
+        if asked_for.load(Ordering::Relaxed) {
+            of_null_version(asked, &served[1], "\"two\"")
+        } else {
+            of_null_version(asked, &served[0], "\"one\"")
+        }
+    });
+    let mut options = kept_in(dir.path());
+    options.settings = server.settings();
+    for bytes in [first, second] {
+        let device = open("s3://images/a.img", options.clone()).unwrap();
+        assert!(read_all(&device).unwrap() == bytes);
+        drop(device);
+        assert!(!files(dir.path()).is_empty());
         is_second.store(true, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,7 @@
 //! A small HTTP server that counts requests and misbehaves as it is told.
 
-use std::io::{BufRead, BufReader, Write};
+use extant_remote::StoreSettings;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -156,6 +157,16 @@ impl Server {
         format!("http://{}/{path}", self.address)
     }
 
+    /// What makes the client of S3 ask this server, without a signature.
+    pub(crate) fn settings(&self) -> StoreSettings {
+        let mut settings = StoreSettings::default();
+        settings.set("AWS_ENDPOINT_URL", &format!("http://{}", self.address));
+        settings.set("AWS_ALLOW_HTTP", "true");
+        settings.set("AWS_SKIP_SIGNATURE", "true");
+        settings.set("AWS_REGION", "us-east-1");
+        settings
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -211,6 +222,12 @@ fn serve(stream: TcpStream, counts: &Counts, rule: &Rule) -> std::io::Result<()>
             };
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length = length.and_then(|(_, value)| value.parse().ok());
+        io::copy(
+            &mut reader.by_ref().take(length.unwrap_or(0)),
+            &mut io::sink(),
+        )?;
         let number = counts.requests.fetch_add(1, Ordering::Relaxed);
         let asked = Asked {
             number,
