@@ -6,12 +6,13 @@
 
 use super::range::{self, ContentRange};
 use super::{Beginning, Pin, Sink};
-use crate::address::Address;
+use crate::address::{Address, percent_decoded};
 use crate::error::{RemoteError, of_client};
 use bytes::Bytes;
 use extant_sync::{LockClass, Mutex, Rank};
 use reqwest::header::{ACCEPT_ENCODING, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
+use std::fmt;
 use std::ops::Range;
 
 static CURRENT: LockClass = LockClass::new("remote url", Rank::Leaf);
@@ -19,21 +20,49 @@ static CURRENT: LockClass = LockClass::new("remote url", Rank::Leaf);
 const ADVICE: &str =
     "a user name and password may stand in the URL (https://USER:PASSWORD@HOST/...)";
 
+/// User and password, as the URL has them.
+struct User {
+    name: String,
+    password: Option<String>,
+}
+
+/// Shows neither.
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("User")
+    }
+}
+
 /// An object behind HTTP.
 #[derive(Debug)]
 pub(crate) struct HttpSource {
     client: Client,
+    /// Without user and password.
     first: Url,
+    /// User and password of the first URL, for all that is asked of its origin.
+    user: Option<User>,
     /// Where the first URL leads to.
     current: Mutex<Url>,
 }
 
 impl HttpSource {
     pub(crate) fn new(client: Client, address: &Address) -> Self {
+        let mut first = address.url.clone();
+        let decoded = |text: &str| percent_decoded(text).unwrap_or_else(|| text.to_owned());
+        let password = first.password().map(decoded);
+        let has_user = !first.username().is_empty() || password.is_some();
+        let user = has_user.then(|| User {
+            name: decoded(first.username()),
+            password,
+        });
+        // Neither can fail where there is a host.
+        let _ = first.set_username("");
+        let _ = first.set_password(None);
         Self {
             client,
-            first: address.url.clone(),
-            current: Mutex::new(&CURRENT, address.url.clone()),
+            current: Mutex::new(&CURRENT, first.clone()),
+            first,
+            user,
         }
     }
 
@@ -102,10 +131,7 @@ impl HttpSource {
     /// Asks for the headers only.
     async fn ask_size(&self) -> Result<Pin, RemoteError> {
         let url = self.current.lock().clone();
-        let request = self
-            .client
-            .request(Method::HEAD, url)
-            .header(ACCEPT_ENCODING, "identity");
+        let request = self.request(Method::HEAD, url);
         let response = request.send().await.map_err(of_client)?;
         if response.status() != StatusCode::OK {
             return Err(refused(&response));
@@ -192,10 +218,18 @@ impl HttpSource {
     }
 
     fn get(&self, url: Url, asked: &Range<u64>) -> RequestBuilder {
-        self.client
-            .get(url)
-            .header(ACCEPT_ENCODING, "identity")
+        self.request(Method::GET, url)
             .header(RANGE, format!("bytes={}-{}", asked.start, asked.end - 1))
+    }
+
+    fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        let is_origin = url.origin() == self.first.origin();
+        let request = self.client.request(method, url);
+        let request = request.header(ACCEPT_ENCODING, "identity");
+        match &self.user {
+            Some(user) if is_origin => request.basic_auth(&user.name, user.password.as_ref()),
+            _ => request,
+        }
     }
 }
 

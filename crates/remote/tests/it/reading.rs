@@ -244,10 +244,11 @@ fn redirects_are_followed_once_and_again_when_the_place_expires() {
 
 #[test]
 fn user_and_password_are_sent_and_never_told() {
-    let bytes = object(PIECE);
+    let bytes = object(8 * PIECE);
+    let served = bytes.clone();
     let server = Server::start(move |asked| {
         if asked.header("authorization") == Some("Basic Ym9iOnBhc3M=") {
-            return Answer::Bytes(part(asked, &bytes, "\"one\""));
+            return Answer::Bytes(part(asked, &served, "\"one\""));
         }
         let headers = [("Content-Length", "0".to_owned())];
         Answer::Bytes(answer("401 Unauthorized", &headers, b""))
@@ -259,6 +260,17 @@ fn user_and_password_are_sent_and_never_told() {
     )
     .unwrap();
     assert_eq!(device.name(), format!("http://{address}/a.img?..."));
+    let mut buf = [0; 512];
+    for piece in [3, 6] {
+        let at = piece * PIECE;
+        device.read_at(at as u64, &mut buf).unwrap();
+        assert_eq!(buf, bytes[at..at + 512]);
+    }
+    // None was refused and asked again.
+    assert_eq!(server.requests(), 3);
+    let asked = server.asked();
+    assert!(asked.iter().all(|a| a.header("authorization").is_some()));
+    assert!(!format!("{device:?}").contains("bob"));
     let error = open(
         &format!("http://bob:word@{address}/a.img?token=word"),
         hasty(),
