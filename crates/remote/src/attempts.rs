@@ -50,7 +50,10 @@ impl Attempts {
             _ => Duration::ZERO,
         };
         let pause = jittered(self.pause).max(asked);
-        if self.failed >= MOST || since + pause > self.limit {
+        let is_late = since
+            .checked_add(pause)
+            .is_none_or(|then| then > self.limit);
+        if self.failed >= MOST || is_late {
             return Err(if self.failed == 1 {
                 error
             } else {

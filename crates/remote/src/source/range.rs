@@ -9,6 +9,9 @@ use reqwest::header::{
 use std::ops::Range;
 use std::time::Duration;
 
+/// The longest time that a server is believed to ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// `Content-Range: bytes FIRST-LAST/SIZE`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ContentRange {
@@ -82,10 +85,10 @@ pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), RemoteError> {
     }
 }
 
-/// What `Retry-After` asks for, if it is a number of seconds.
+/// What `Retry-After` asks for, if it is a number of seconds; no more than is ever waited.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = text(headers, RETRY_AFTER)?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 #[cfg(test)]

@@ -315,3 +315,17 @@ fn urls_that_name_nothing_are_refused_without_asking() {
         assert_eq!(error.errno(), 22, "{error}");
     }
 }
+
+#[test]
+fn a_server_that_asks_for_any_pause_is_given_up() {
+    let server = Server::start(|_| {
+        let headers = [
+            ("Content-Length", "0".to_owned()),
+            ("Retry-After", u64::MAX.to_string()),
+        ];
+        Answer::Bytes(answer("503 Service Unavailable", &headers, b""))
+    });
+    let error = soon("a pause", || open(&server.url("a.img"), hasty())).unwrap_err();
+    assert!(text(&error).contains("503"), "{error}");
+    assert_eq!(server.requests(), 1);
+}
