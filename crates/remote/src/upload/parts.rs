@@ -101,7 +101,7 @@ impl Parts {
         let range = within..within + n as u64;
         if matches!(self.parts[number], Part::Empty) {
             // All of it at once needs no place here.
-            if n as u64 == len {
+            if n as u64 == len && self.parts.len() > 1 {
                 self.parts[number] = Part::Sent;
                 let bytes = Bytes::copy_from_slice(bytes);
                 return Ok((n, Some(Ready { number, bytes })));
@@ -131,7 +131,8 @@ impl Parts {
             }
             Part::Sent | Part::Empty => return Err(sent_already()),
         };
-        let ready = if is_all {
+        // The only part is the object: nothing may appear before the end.
+        let ready = if is_all && self.parts.len() > 1 {
             Some(self.take(number)?)
         } else {
             None
@@ -313,6 +314,20 @@ mod tests {
                 put(ready);
             }
             assert!(object == bytes, "step {step}");
+        }
+    }
+
+    #[test]
+    fn the_only_part_waits_for_the_end() {
+        for steps in [&[(0, 1000)][..], &[(500, 1000), (0, 500)]] {
+            let mut parts = Parts::new(1000, 1000, &UploadOptions::default());
+            for &(start, end) in steps {
+                let bytes = vec![3; end - start];
+                assert!(parts.write(start as u64, &bytes).unwrap().1.is_none());
+            }
+            let ready = parts.take_next().unwrap().unwrap();
+            assert!(ready.bytes == vec![3; 1000]);
+            assert!(parts.take_next().unwrap().is_none());
         }
     }
 

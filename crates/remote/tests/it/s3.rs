@@ -1,5 +1,6 @@
 //! Reading from and writing to two S3 servers.
 
+use crate::server::{Answer, Server, answer};
 use crate::support::{hasty, object, read_all};
 use extant_blockdev::{DeviceResult, SharedDevice};
 use extant_remote::{RemoteOptions, StoreSettings, UploadOptions, create, open};
@@ -159,6 +160,31 @@ fn nothing_appears_before_the_end_and_nothing_of_what_is_given_up() {
             s3.name
         );
     }
+}
+
+#[test]
+fn a_small_object_is_sent_at_the_end_and_not_before() {
+    let server = Server::start(|_| {
+        let headers = [
+            ("Content-Length", "0".to_owned()),
+            ("ETag", "\"one\"".to_owned()),
+        ];
+        Answer::Bytes(answer("200 OK", &headers, b""))
+    });
+    let begin = || {
+        let mut options = UploadOptions::default();
+        options.settings = server.settings();
+        let writer = create("s3://images/a.img", 1 << 20, options).unwrap();
+        writer.device().write_at(0, &object(1 << 20)).unwrap();
+        writer
+    };
+    drop(begin());
+    assert_eq!(server.requests(), 0);
+    begin().finish().unwrap();
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].method, "PUT");
+    assert_eq!(asked[0].header("content-length"), Some("1048576"));
 }
 
 #[test]
