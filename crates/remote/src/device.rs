@@ -37,7 +37,7 @@ pub(crate) fn open(url: &str, options: RemoteOptions) -> DeviceResult<SharedDevi
 
 fn begin(url: &str, options: RemoteOptions) -> Result<RemoteDevice, RemoteError> {
     let address = Address::parse(url)?;
-    let client = runtime::client(&options.timeouts)?;
+    let client = runtime::client(address.scheme, &options.timeouts)?;
     let source = match address.scheme {
         Scheme::Http => Source::Http(HttpSource::new(client, &address)),
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {

@@ -1,5 +1,6 @@
 //! The one thread that runs all requests of the process, and the client of HTTP.
 
+use crate::address::Scheme;
 use crate::error::{RemoteError, innermost};
 use crate::options::Timeouts;
 use std::future::{Future, pending};
@@ -48,8 +49,10 @@ pub(crate) fn wait_for<T: Send + 'static>(
     receive.recv().unwrap_or(Err(RemoteError::Closed))
 }
 
-/// A client with the limits of `timeouts`. Follows redirects, but none from HTTPS to HTTP.
-pub(crate) fn client(timeouts: &Timeouts) -> Result<reqwest::Client, RemoteError> {
+/// A client for what `scheme` names, with the limits of `timeouts`. That for plain HTTP follows
+/// redirects, but none from HTTPS to HTTP. Requests to stores hold secrets that reqwest does not
+/// know, and follow none.
+pub(crate) fn client(scheme: Scheme, timeouts: &Timeouts) -> Result<reqwest::Client, RemoteError> {
     let redirects = reqwest::redirect::Policy::custom(|attempt| {
         let was_secure = attempt
             .previous()
@@ -63,6 +66,11 @@ pub(crate) fn client(timeouts: &Timeouts) -> Result<reqwest::Client, RemoteError
             attempt.follow()
         }
     });
+    let redirects = if scheme == Scheme::Http {
+        redirects
+    } else {
+        reqwest::redirect::Policy::none()
+    };
     // The thread that makes a client may not be the runtime's; its timers are.
     let _inside = handle()?.enter();
     reqwest::Client::builder()

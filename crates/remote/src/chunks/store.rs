@@ -43,7 +43,7 @@ impl Store {
         }
         let base = Address::parse(place)?;
         let timeouts = options.timeouts;
-        let client = runtime::client(&timeouts)?;
+        let client = runtime::client(base.scheme, &timeouts)?;
         let bucket = if base.scheme == Scheme::Http {
             None
         } else {

@@ -41,7 +41,7 @@ impl Sender {
         timeouts.idle += Duration::from_secs(part / SLOWEST);
         let bucket = Bucket::of(
             address,
-            &runtime::client(&timeouts)?,
+            &runtime::client(address.scheme, &timeouts)?,
             &timeouts,
             &options.settings,
             again(&timeouts),

@@ -1,7 +1,7 @@
 //! Reading from and writing to two S3 servers.
 
 use crate::server::{Answer, Server, answer};
-use crate::support::{hasty, object, read_all};
+use crate::support::{hasty, object, read_all, text};
 use extant_blockdev::{DeviceResult, SharedDevice};
 use extant_remote::{RemoteOptions, StoreSettings, UploadOptions, create, open};
 use extant_testkit::require;
@@ -185,6 +185,24 @@ fn a_small_object_is_sent_at_the_end_and_not_before() {
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].method, "PUT");
     assert_eq!(asked[0].header("content-length"), Some("1048576"));
+}
+
+#[test]
+fn requests_to_a_store_follow_no_redirect() {
+    let other = Server::of(object(PIECE));
+    let place = other.url("images/a.img");
+    let server = Server::start(move |_| {
+        let headers = [
+            ("Content-Length", "0".to_owned()),
+            ("Location", place.clone()),
+        ];
+        Answer::Bytes(answer("307 Temporary Redirect", &headers, b""))
+    });
+    let mut options = hasty();
+    options.settings = server.settings();
+    let error = open("s3://images/a.img", options).unwrap_err();
+    assert!(text(&error).contains("307"), "{error}");
+    assert_eq!((server.requests(), other.requests()), (1, 0));
 }
 
 #[test]
