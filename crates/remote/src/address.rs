@@ -115,6 +115,7 @@ impl Address {
                     "the parameter {key} is not known: versionId is"
                 )));
             }
+            check_object(text, &url).map_err(bad)?;
         }
         Ok(Self { scheme, url })
     }
@@ -195,6 +196,39 @@ pub(crate) fn shown_text(text: &str) -> String {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
         _ => text.to_owned(),
     }
+}
+
+/// Refuses what names another object after it was read as a URL than it does as text. The error
+/// says what to write.
+fn check_object(text: &str, url: &Url) -> Result<(), &'static str> {
+    let (_, rest) = text.split_once("://").unwrap_or_default();
+    if rest.contains('#') {
+        return Err("an object has no fragment: write %23 for a # in a key");
+    }
+    let rest = rest.split('?').next().unwrap_or_default();
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.contains(':') {
+        return Err("a bucket has no port: the endpoint is set in the environment");
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '$');
+    if bucket.starts_with('.') || !bucket.chars().all(is_plain) {
+        return Err("a bucket's name has letters, digits, points and hyphens only");
+    }
+    let key = percent_decoded(key).ok_or("the key is not UTF-8")?;
+    if key.chars().any(char::is_control) {
+        return Err("keys with control characters are not supported");
+    }
+    if key.ends_with('/') {
+        return Err("a key that ends with a slash names a folder: write the key of an object");
+    }
+    if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err("keys with empty parts, . or .. between slashes are not supported");
+    }
+    let found = percent_decoded(url.path().strip_prefix('/').unwrap_or_default());
+    if url.host_str() != Some(bucket) || found.as_ref() != Some(&key) {
+        return Err("bucket and key are not clear: write other characters as %41 and the like");
+    }
+    Ok(())
 }
 
 /// A query without the parameters that sign it. Any other parameter may say which object is meant.
@@ -299,10 +333,32 @@ mod tests {
         assert_eq!(address.bucket(), "my.bucket");
         assert_eq!(address.key().unwrap(), "dir/a+b c.img");
         assert_eq!(address.version().as_deref(), Some("q1"));
+        for (url, key) in [
+            ("gs://b/...", "..."),
+            ("gs://b/a:80/.b", "a:80/.b"),
+            ("az://$web/a%23b%3Fc%20", "a#b?c "),
+            ("s3://B_1/ä%25", "ä%"),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().key().unwrap(), key);
+        }
         for bad in [
             "s3://bucket",
             "s3://bucket/",
             "s3:///key",
+            "s3://bucket/a/../b",
+            "s3://bucket/a/%2E%2e/b",
+            "s3://bucket/./a",
+            "s3://bucket/a//b",
+            "s3://bucket//a",
+            "s3://bucket/a/",
+            "s3://bucket/a%2F",
+            "s3://bucket:9000/a",
+            "s3://bucket/a#2",
+            "s3://buc%6Bet/a",
+            "s3://../a",
+            "gs://bucket/a\tb",
+            "az://container/a\n",
+            "az://container/a ",
             "nfs://h/x",
             "plain",
         ] {

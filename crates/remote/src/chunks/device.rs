@@ -50,7 +50,7 @@ fn begin(
     let bytes = read_whole(place, LARGEST_INDEX, &options)?;
     let index = Index::read(&bytes).map_err(|reason| RemoteError::BadIndex { reason })?;
     let store = match store {
-        Some(store) => Store::of(store, &options)?,
+        Some(store) => Store::of_folder(store, &options)?,
         None => Store::of(&default_store(place), &options)?,
     };
     let largest = index.sizes[2];

@@ -37,6 +37,17 @@ pub(super) fn name_of(id: &Id) -> [String; 2] {
 }
 
 impl Store {
+    /// The store that a directory or URL is. A slash may stand behind it, as it may not behind the
+    /// key of an object.
+    pub(super) fn of_folder(place: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
+        let is_http = ["http://", "https://"].iter().any(|scheme| {
+            let start = place.get(..scheme.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        });
+        let shorter = place.strip_suffix('/').filter(|_| !is_http);
+        Self::of(shorter.filter(|s| !s.is_empty()).unwrap_or(place), options)
+    }
+
     pub(super) fn of(place: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
         if !place.contains("://") {
             return Ok(Self::Directory(PathBuf::from(place)));

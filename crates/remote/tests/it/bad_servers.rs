@@ -310,7 +310,14 @@ fn redirects_without_end_and_to_nowhere_are_errors() {
 
 #[test]
 fn urls_that_name_nothing_are_refused_without_asking() {
-    for url in ["http://", "s3://bucket", "ftp://host/x", "nonsense"] {
+    for url in [
+        "http://",
+        "s3://bucket",
+        "s3://bucket/a/../b",
+        "gs://bucket:80/a",
+        "ftp://host/x",
+        "nonsense",
+    ] {
         let error = open(url, hasty()).unwrap_err();
         assert_eq!(error.errno(), 22, "{error}");
     }

@@ -113,6 +113,9 @@ fn chunks_are_read_from_web_servers_and_buckets() {
         s3.put("blob.caibx", &fs::read(&index).unwrap(), 1 << 20);
         let device = open_chunks("s3://images/blob.caibx", None, s3.options()).unwrap();
         assert!(read_all(&device).unwrap() == bytes, "{}", s3.name);
+        let store = Some("s3://images/default.castr/");
+        let device = open_chunks(shown(&index), store, s3.options()).unwrap();
+        assert!(read_all(&device).unwrap() == bytes, "{}", s3.name);
     }
 }
 
