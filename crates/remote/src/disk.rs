@@ -10,11 +10,12 @@
 
 use bytes::Bytes;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -57,23 +58,30 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// The pieces of the object that `url` and `identity` tell from others.
-    pub(crate) fn new(dir: &Path, most: u64, url: &str, identity: &str) -> Self {
+    /// The pieces of the object that `url` and `identity` tell from others. `None` if others may
+    /// write to the directory, or it cannot be made.
+    pub(crate) fn new(dir: &Path, most: u64, url: &str, identity: &str) -> Option<Self> {
+        let root = dir.join("extant-pieces");
+        // What is missing then is seen below.
+        let _ = folders().create(&root);
+        if !is_private(&fs::metadata(dir).ok()?) || !is_private(&fs::symlink_metadata(&root).ok()?)
+        {
+            return None;
+        }
         let mut hash = Sha256::new();
         hash.update((url.len() as u64).to_le_bytes());
         hash.update(url);
         hash.update(identity);
         let key: [u8; 32] = hash.finalize().into();
-        let root = dir.join("extant-pieces");
         let name: String = key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self {
+        Some(Self {
             object: root.join(name),
             root,
             key,
             most,
             state: Mutex::new(&WRITES, State::default()),
             written: Condvar::new(),
-        }
+        })
     }
 
     fn path(&self, piece: u64) -> PathBuf {
@@ -90,9 +98,16 @@ impl DiskCache {
     /// The piece of `len` bytes, if it is there as it was written.
     pub(crate) fn get(&self, piece: u64, len: usize) -> Option<Bytes> {
         let path = self.path(piece);
-        let mut file = File::open(&path).ok()?;
-        let found = self.read(&mut file, piece, len);
-        match found {
+        // Neither a link elsewhere nor a pipe that nobody writes to.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(&path)
+            .ok()?;
+        let is_file = file.metadata().is_ok_and(|found| found.is_file());
+        let found = is_file.then(|| self.read(&mut file, piece, len));
+        match found.flatten() {
             Some(bytes) => {
                 let age = file.metadata().and_then(|m| m.modified()).ok();
                 if age
@@ -152,10 +167,7 @@ impl DiskCache {
         let Some(folder) = path.parent() else {
             return Ok(());
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+        folders().create(folder)?;
         let mut file = tempfile::Builder::new()
             .prefix(".new")
             .tempfile_in(folder)?;
@@ -215,6 +227,18 @@ impl DiskCache {
     }
 }
 
+/// Makes folders for this user.
+fn folders() -> DirBuilder {
+    let mut folders = DirBuilder::new();
+    folders.recursive(true).mode(0o700);
+    folders
+}
+
+/// Whether this is a directory of this user that nobody else may write to.
+fn is_private(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
 struct Found {
     used: SystemTime,
     len: u64,
@@ -263,6 +287,8 @@ mod tests {
     use super::{DiskCache, HEAD, list};
     use crate::pieces::PIECE;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     fn put(cache: &DiskCache, piece: u64, bytes: &[u8]) {
         assert!(cache.may_put());
@@ -272,7 +298,7 @@ mod tests {
     #[test]
     fn what_is_damaged_or_of_another_object_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = DiskCache::new(dir.path(), 1 << 30, "http://h/a", "etag 1");
+        let cache = DiskCache::new(dir.path(), 1 << 30, "http://h/a", "etag 1").unwrap();
         let bytes = vec![7; PIECE as usize];
         put(&cache, 5, &bytes);
         assert_eq!(cache.get(5, bytes.len()).unwrap(), bytes);
@@ -291,7 +317,7 @@ mod tests {
             assert!(cache.get(5, bytes.len()).is_none(), "{len} bytes");
         }
         // A file of one object under the name of another, or of another piece.
-        let other = DiskCache::new(dir.path(), 1 << 30, "http://h/a", "etag 2");
+        let other = DiskCache::new(dir.path(), 1 << 30, "http://h/a", "etag 2").unwrap();
         put(&other, 5, &bytes);
         fs::write(other.path(5), &good).unwrap();
         assert!(other.get(5, bytes.len()).is_none());
@@ -301,11 +327,49 @@ mod tests {
     }
 
     #[test]
+    fn only_directories_of_ones_own_and_files_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = |dir: &Path| DiskCache::new(dir, 1 << 30, "http://h/a", "etag 1");
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for bad in [0o770, 0o707, 0o1777] {
+            mode(dir.path(), bad);
+            assert!(cache(dir.path()).is_none(), "{bad:o}");
+            mode(dir.path(), 0o755);
+            let one = cache(dir.path()).unwrap();
+            mode(&one.root, bad);
+            assert!(cache(dir.path()).is_none(), "{bad:o}");
+            mode(&one.root, 0o700);
+        }
+        let below = dir.path().join("new/dir");
+        let bytes = vec![7; PIECE as usize];
+        let one = cache(&below).unwrap();
+        put(&one, 5, &bytes);
+        let path = one.path(5);
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(one.get(5, bytes.len()).is_none());
+        assert!(elsewhere.exists());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(one.get(5, bytes.len()).is_none());
+        fs::remove_dir(&path).unwrap();
+        let pipe = rustix::fs::FileType::Fifo;
+        let all = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, all, 0).unwrap();
+        assert!(one.get(5, bytes.len()).is_none());
+        put(&one, 5, &bytes);
+        assert_eq!(one.get(5, bytes.len()).unwrap(), bytes);
+    }
+
+    #[test]
     fn the_directory_keeps_to_its_bound_and_what_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let most = 64 * PIECE;
-        let one = DiskCache::new(dir.path(), most, "http://h/a", "etag 1");
-        let two = DiskCache::new(dir.path(), most, "http://h/b", "etag 1");
+        let one = DiskCache::new(dir.path(), most, "http://h/a", "etag 1").unwrap();
+        let two = DiskCache::new(dir.path(), most, "http://h/b", "etag 1").unwrap();
         for piece in 0..200 {
             put(&one, piece, &vec![1; PIECE as usize]);
             put(&two, piece * 5000, &vec![2; PIECE as usize]);

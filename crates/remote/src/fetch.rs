@@ -45,7 +45,7 @@ impl Fetcher {
             (Some(dir), Some(identity)) => {
                 let most = options.cache_dir_bytes;
                 let url = address.lasting(&options.settings);
-                Some(Arc::new(DiskCache::new(dir, most, &url, &identity)))
+                DiskCache::new(dir, most, &url, &identity).map(Arc::new)
             }
             // What cannot be told from its next version is not kept.
             _ => None,

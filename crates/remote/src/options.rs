@@ -10,7 +10,9 @@ use std::time::Duration;
 pub struct RemoteOptions {
     /// Bytes of the object that are kept in memory. The default is 64 MiB.
     pub cache_bytes: u64,
-    /// A directory that keeps pieces of objects from run to run. The default is none.
+    /// A directory that keeps pieces of objects from run to run. It is made if it is not there.
+    /// One that belongs to another user, or that others may write to, is not used. The default is
+    /// none.
     pub cache_dir: Option<PathBuf>,
     /// Bytes that the directory may grow to. The default is 4 GiB.
     pub cache_dir_bytes: u64,
@@ -95,13 +97,14 @@ impl Default for Timeouts {
 
 impl RemoteOptions {
     /// Returns the defaults, with the directory that the environment variable `EXTANT_CACHE_DIR`
-    /// names, if it is set and not empty.
+    /// names, if it is set and not empty. A relative one is below the working directory of now.
     #[must_use]
     pub fn from_env() -> Self {
         Self {
             cache_dir: std::env::var_os("EXTANT_CACHE_DIR")
                 .filter(|dir| !dir.is_empty())
-                .map(PathBuf::from),
+                // Without a working directory there is no such place.
+                .and_then(|dir| std::path::absolute(dir).ok()),
             ..Self::default()
         }
     }

@@ -242,7 +242,7 @@ impl<'a> SmallTmpfs<'a> {
             at,
             "tmpfs",
             rustix::mount::MountFlags::empty(),
-            c"size=1m",
+            c"size=1m,mode=700",
         )
         .unwrap();
         Self(at)
