@@ -9,6 +9,9 @@ const TABLE: u64 = 0xe75b_9e11_2f17_417d;
 const TAIL: u64 = 0x4b4f_050e_5549_ecd1;
 /// Feature: digests are SHA-512/256, and SHA-256 without it.
 const SHA512_256: u64 = 1 << 61;
+/// The smallest chunk but the last, in bytes: an index of tiny ones stands for little and takes much
+/// memory.
+const SMALLEST: u64 = 1024;
 /// Features that say how archives of directories are made, and nothing about an image.
 const HEAD_BYTES: usize = 48;
 const ITEM: usize = 40;
@@ -81,7 +84,9 @@ impl Index {
         if (0..5).any(|n| number(tail + n * 8) != Some(expected[n])) {
             return Err("its tail is damaged".to_owned());
         }
-        let mut chunks = Vec::with_capacity(rest / ITEM);
+        let smallest = sizes[0].max(SMALLEST);
+        let number = rest / ITEM;
+        let mut chunks = Vec::with_capacity(number);
         let mut start = 0;
         for item in bytes[table..tail].chunks_exact(ITEM) {
             let (end, id) = item.split_at(8);
@@ -90,6 +95,13 @@ impl Index {
                 return Err(format!(
                     "chunk {} ends at byte {end}, after one that ends at byte {start}",
                     chunks.len()
+                ));
+            }
+            if end - start < smallest && chunks.len() + 1 < number {
+                return Err(format!(
+                    "chunk {} has {} bytes; all but the last have at least {smallest}",
+                    chunks.len(),
+                    end - start
                 ));
             }
             chunks.push((end, id.try_into().map_err(|_| short())?));
@@ -162,8 +174,8 @@ mod tests {
     fn index() -> Index {
         Index {
             algorithm: Algorithm::Sha512_256,
-            sizes: [1, 2, 100],
-            chunks: vec![(5, [1; 32]), (60, [2; 32]), (61, [3; 32])],
+            sizes: [1400, 2000, 5000],
+            chunks: vec![(1500, [1; 32]), (6500, [2; 32]), (6501, [3; 32])],
         }
     }
 
@@ -171,9 +183,9 @@ mod tests {
     fn what_is_written_is_read_and_places_are_found() {
         let index = index();
         assert_eq!(Index::read(&index.write()).unwrap(), index);
-        assert_eq!(index.size(), 61);
-        assert_eq!(index.range(1), 5..60);
-        for (at, chunk) in [(0, 0), (4, 0), (5, 1), (59, 1), (60, 2)] {
+        assert_eq!(index.size(), 6501);
+        assert_eq!(index.range(1), 1500..6500);
+        for (at, chunk) in [(0, 0), (1499, 0), (1500, 1), (6499, 1), (6500, 2)] {
             assert_eq!(index.chunk_at(at), chunk);
         }
     }
@@ -189,14 +201,24 @@ mod tests {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
                 if let Ok(read) = Index::read(&bad) {
-                    assert!(read.size() <= 161 + 100);
+                    assert!(read.size() <= 6500 + 5000);
                 }
             }
         }
         let mut bad = index();
-        bad.chunks[1].0 = 5;
+        bad.chunks[2].0 = 7000;
+        bad.chunks[1].0 = 1500;
         assert!(Index::read(&bad.write()).is_err(), "an empty chunk");
-        bad.chunks[1].0 = 106;
+        bad.chunks[1].0 = 6501;
         assert!(Index::read(&bad.write()).is_err(), "a chunk too large");
+        for (min, first) in [(1400, 1399), (1, 1023), (0, 1)] {
+            let mut bad = index();
+            bad.sizes[0] = min;
+            bad.chunks[0].0 = 2000;
+            assert!(Index::read(&bad.write()).is_ok());
+            bad.chunks[1].0 = first + 4000;
+            bad.chunks[0].0 = first;
+            assert!(Index::read(&bad.write()).is_err(), "{first} bytes");
+        }
     }
 }
