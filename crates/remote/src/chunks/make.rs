@@ -3,14 +3,20 @@
 //! Chunks are of one size and aligned: what lies in an image stays at its place from build to
 //! build, or moves by whole blocks. (casync cuts by content, so that its stores share with ours
 //! only what is cut alike: chunks of zeroes, and images that we made.)
+//!
+//! # Invariants
+//! - An index appears when all its chunks are durable.
+//! - A chunk that is there already is used if it holds what its name says. A crash may have left
+//!   less.
 
 use super::index::{Algorithm, Id, Index};
-use super::store::name_of;
+use super::store::{OVERHEAD, name_of};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use extant_sync::atomic::AtomicBool;
 use extant_sync::{CountedAtomicU64, RmwClass};
+use rustix::fs::syncfs;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -29,15 +35,15 @@ static COUNTS: RmwClass = RmwClass::new("chunks being made");
 pub struct ChunkReport {
     /// Chunks of the image.
     pub chunks: u64,
-    /// Chunks that the store did not have.
+    /// Chunks that the store did not have, or had damaged.
     pub new_chunks: u64,
-    /// Bytes that the store grew by.
+    /// Bytes of these, compressed.
     pub new_bytes: u64,
 }
 
 /// Cuts an image into chunks, puts those that are new into the directory `store`, and writes the
-/// index to the file `index` (`.caibx`), which appears when all chunks are there. casync and desync
-/// read both.
+/// index to the file `index` (`.caibx`), which appears when all chunks are durable. casync and
+/// desync read both.
 ///
 /// # Errors
 /// When the image cannot be read, or the index or a chunk cannot be written. Chunks that were
@@ -45,6 +51,10 @@ pub struct ChunkReport {
 pub fn make(image: &dyn BlockDevice, index: &Path, store: &Path) -> DeviceResult<ChunkReport> {
     let size = image.size();
     let number = size.div_ceil(CHUNK);
+    // Opened before anything is written, so that no failure of the disk is missed.
+    let folder = fs::create_dir_all(store)
+        .and_then(|()| File::open(store))
+        .map_err(|e| cannot("write", store, e))?;
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let making = Making {
         image,
@@ -84,7 +94,9 @@ pub fn make(image: &dyn BlockDevice, index: &Path, store: &Path) -> DeviceResult
         sizes: [CHUNK; 3],
         chunks,
     };
-    put(index, &listed.write()).map_err(|e| cannot("write", index, e))?;
+    // All chunks and folders at once, also those that an earlier run left.
+    syncfs(&folder).map_err(|e| cannot("write", store, e.into()))?;
+    put(index, &listed.write(), Durable::Now).map_err(|e| cannot("write", index, e))?;
     Ok(report)
 }
 
@@ -146,21 +158,39 @@ impl Making<'_> {
         part.ids.push((chunk, id));
         let [folder, file] = name_of(&id);
         let path = self.store.join(folder).join(file);
-        if path.exists() {
+        if holds(&path, bytes) {
             return Ok(());
         }
         let packed = packer
             .compress(bytes)
             .map_err(|e| cannot("compress for", &path, e))?;
-        put(&path, &packed).map_err(|e| cannot("write", &path, e))?;
+        put(&path, &packed, Durable::Later).map_err(|e| cannot("write", &path, e))?;
         part.new_chunks += 1;
         part.new_bytes += packed.len() as u64;
         Ok(())
     }
 }
 
+/// Whether a file is the chunk of these bytes, in whatever way it is compressed.
+fn holds(path: &Path, bytes: &[u8]) -> bool {
+    let most = bytes.len() as u64 + OVERHEAD;
+    let read = || {
+        let mut packed = Vec::new();
+        File::open(path)?.take(most).read_to_end(&mut packed)?;
+        zstd::bulk::decompress(&packed, bytes.len() + 1)
+    };
+    read().is_ok_and(|found| found == bytes)
+}
+
+/// When a file is to be durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Now,
+    Later,
+}
+
 /// Writes a file that appears when it is complete.
-fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn put(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -171,7 +201,13 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .permissions(readable())
         .tempfile_in(folder)?;
     file.write_all(bytes)?;
+    if durable == Durable::Now {
+        file.as_file().sync_all()?;
+    }
     let _: File = file.persist(path).map_err(|e| e.error)?;
+    if durable == Durable::Now {
+        File::open(folder)?.sync_all()?;
+    }
     Ok(())
 }
 

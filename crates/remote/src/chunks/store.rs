@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What zstd may add to a chunk that cannot be compressed, in bytes.
-const OVERHEAD: u64 = 1 << 16;
+pub(super) const OVERHEAD: u64 = 1 << 16;
 
 /// A store of chunks.
 #[derive(Debug, Clone)]

@@ -198,6 +198,35 @@ fn casync_reads_what_we_make_and_images_share_chunks() {
 }
 
 #[test]
+fn chunks_that_a_crash_damaged_are_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("default.castr");
+    let index = dir.path().join("x.caibx");
+    let bytes = object(640 << 10);
+    let image = MemoryDevice::new(bytes.len() as u64);
+    image.write_at(0, &bytes).unwrap();
+    assert_eq!(make_chunks(&image, &index, &store).unwrap().new_chunks, 10);
+    for (n, file) in chunk_files(&store).iter().enumerate() {
+        let mut chunk = fs::read(file).unwrap();
+        match n {
+            0 => chunk.clear(),
+            1 => chunk.truncate(1000),
+            2 => chunk.fill(0),
+            // As another program may compress it.
+            3 => {
+                chunk = zstd::bulk::compress(&zstd::bulk::decompress(&chunk, 1 << 20).unwrap(), 9)
+                    .unwrap()
+            }
+            _ => continue,
+        }
+        fs::write(file, chunk).unwrap();
+    }
+    assert_eq!(make_chunks(&image, &index, &store).unwrap().new_chunks, 3);
+    let device = open_chunks(shown(&index), None, hasty()).unwrap();
+    assert!(read_all(&device).unwrap() == bytes);
+}
+
+#[test]
 fn an_index_that_cannot_be_written_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let image = MemoryDevice::new(100_000);
