@@ -30,6 +30,14 @@ pub(crate) fn open(number: RawFd, how: &How) -> DeviceResult<FileDevice> {
         place: place.clone(),
         reason,
     };
+    // What commands print would go into the image.
+    if how.is_writable() && matches!(number, 1 | 2) {
+        return Err(refused(
+            "what commands print goes there, and would end up in the image: use another number, \
+             in a shell with 3<>FILE and fd:3"
+                .to_owned(),
+        ));
+    }
     let file = inherited(number).map_err(refused)?;
     let system = |source| DeviceError::Open {
         op: "open",

@@ -158,7 +158,7 @@ fn urls_name_files_and_objects() {
     assert_eq!(carrier(http), Carrier::Http(http.to_owned()));
     assert_eq!(
         parse(http).expect("one").to_string(),
-        "https://me:***@h:8443/a%20b.img?***"
+        "https://***@h:8443/a%20b.img?***"
     );
     assert_eq!(
         carrier("s3://b/k#2"),

@@ -51,6 +51,15 @@ fn an_inherited_file_is_read_and_written_without_its_name() {
 }
 
 #[test]
+fn nothing_is_written_where_commands_print() {
+    for number in [1, 2] {
+        let error = ImageLocation::descriptor(number).open(&How::writing());
+        let text = error.expect_err("a refusal").to_string();
+        assert!(text.contains("what commands print goes there"), "{text}");
+    }
+}
+
+#[test]
 fn a_mode_that_does_not_allow_it_is_named() {
     let (_dir, path) = image();
     let read = inherited(&path, OpenOptions::new().read(true));
