@@ -3,17 +3,26 @@
 //! # Invariants
 //! A file that an image names is opened only if it is a regular file and lies in the folder of the
 //! image or below it, wherever the name and symbolic links lead; or if the caller allows others.
-//! An image from elsewhere so cannot have `/etc/shadow` read as its content.
+//! An image from elsewhere so cannot have `/etc/shadow` read as its content. For writing it is one
+//! in the folder itself whose name begins with the image's own, so that no other image beside it is
+//! written to either. All files are below the folder `/`: from there nothing is followed.
 
 use crate::{FormatError, OpenHow};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Finds the file that `device`, an image, names.
+/// Finds the file that `device`, an image, names, to be read or also written.
 ///
 /// # Errors
 /// `NotFollowed` where the rule says so; `File` where it is not there.
-pub(crate) fn follow(device: &str, named: &Path, how: &OpenHow) -> Result<PathBuf, FormatError> {
+pub(crate) fn follow(
+    device: &str,
+    named: &Path,
+    how: &OpenHow,
+    to_write: bool,
+) -> Result<PathBuf, FormatError> {
     let refused = |reason: String| FormatError::NotFollowed {
         device: device.to_owned(),
         named: named.to_owned(),
@@ -41,6 +50,13 @@ pub(crate) fn follow(device: &str, named: &Path, how: &OpenHow) -> Result<PathBu
         return Ok(real);
     }
     let folder = fs::canonicalize(folder).map_err(|source| failed(folder, source))?;
+    if folder.parent().is_none() {
+        return Err(refused(
+            "the image lies in the folder /, below which all files are: allow it (--outside), or \
+             move the image and its files to a folder of their own"
+                .to_owned(),
+        ));
+    }
     if !real.starts_with(&folder) {
         return Err(refused(format!(
             "it lies outside of {}: allow it (--outside), or copy it there",
@@ -51,5 +67,36 @@ pub(crate) fn follow(device: &str, named: &Path, how: &OpenHow) -> Result<PathBu
     if !found.is_file() {
         return Err(refused("it is not a regular file".to_owned()));
     }
+    if to_write && !is_its_own(&real, &folder, how) {
+        return Err(refused(format!(
+            "files that an image names are written to only if they lie in its folder and their \
+             names begin with its own, such as {}: rename it, or open the image for reading",
+            example(how)
+        )));
+    }
     Ok(real)
+}
+
+/// The image's name without its extension.
+fn stem(how: &OpenHow) -> Option<&OsStr> {
+    how.file_name
+        .as_deref()
+        .and_then(|name| Path::new(name).file_stem())
+}
+
+/// Whether a file belongs to the image: it is another one in its folder, and called
+/// `disk-flat.vmdk` or `disk.1` where the image is `disk.vmdk`, but not `disks.vmdk`.
+fn is_its_own(real: &Path, folder: &Path, how: &OpenHow) -> bool {
+    let (Some(stem), Some(name)) = (stem(how), real.file_name()) else {
+        return false;
+    };
+    let rest = name.as_bytes().strip_prefix(stem.as_bytes());
+    let goes_on = rest.is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_punctuation));
+    goes_on && real.parent() == Some(folder) && how.file_name.as_deref() != Some(name)
+}
+
+/// A name that would do.
+fn example(how: &OpenHow) -> String {
+    let stem = stem(how).unwrap_or_else(|| OsStr::new("disk"));
+    format!("{:?}", format!("{}-flat.vmdk", stem.display()))
 }

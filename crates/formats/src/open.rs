@@ -2,6 +2,7 @@
 
 use crate::{Format, FormatError, simg, vhd, vmdk};
 use extant_blockdev::SharedDevice;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ type Tell = Arc<dyn Fn(&Notice) + Send + Sync>;
 pub struct OpenHow {
     pub(crate) writable: bool,
     pub(crate) folder: Option<PathBuf>,
+    /// The file name of the image.
+    pub(crate) file_name: Option<OsString>,
     pub(crate) outside: bool,
     pub(crate) limit: u64,
     pub(crate) spool: Option<PathBuf>,
@@ -66,6 +69,7 @@ impl OpenHow {
         Self {
             writable: false,
             folder: None,
+            file_name: None,
             outside: false,
             limit: LIMIT,
             spool: None,
@@ -83,7 +87,9 @@ impl OpenHow {
     }
 
     /// Says where the file of the image is. Backing files and extents that it names are opened if
-    /// they lie in the folder of the image or below.
+    /// they lie in the folder of the image or below; for writing only in the folder itself, and only
+    /// if their names begin with that of the image without its extension. Nothing is followed from
+    /// an image in the folder `/`, below which all files are.
     #[must_use]
     pub fn beside(mut self, image: &Path) -> Self {
         let folder = match image.parent() {
@@ -92,6 +98,7 @@ impl OpenHow {
         };
         // Through a symbolic link, names are those that the image itself lies beside.
         let real = image.canonicalize().ok();
+        self.file_name = real.as_deref().unwrap_or(image).file_name().map(Into::into);
         let real = real.as_deref().and_then(Path::parent);
         self.folder = Some(real.unwrap_or(folder).to_owned());
         self

@@ -74,7 +74,7 @@ fn layer(
                 "more than {DEEPEST} backing files stand on each other"
             )));
         }
-        let path = follow(&name, Path::new(named), how)?;
+        let path = follow(&name, Path::new(named), how, false)?;
         let below: SharedDevice = Arc::new(FileOptions::read_only().open(&path)?);
         // An image that says nothing is looked at, as QEMU did before it refused that: what a guest
         // wrote to a raw file must not become a format.

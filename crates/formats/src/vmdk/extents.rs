@@ -1,7 +1,6 @@
 //! Files one after the other as one device.
 
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
-use std::io;
 use std::ops::Range;
 
 /// A part of the disk.
@@ -65,16 +64,10 @@ impl Extents {
         Ok(())
     }
 
-    fn no_place(&self, offset: u64, len: u64) -> DeviceError {
-        DeviceError::Io {
-            op: "write",
+    /// Disks with extents of zeros are not opened for writing.
+    fn read_only(&self) -> DeviceError {
+        DeviceError::ReadOnly {
             device: self.name.clone(),
-            offset,
-            len,
-            source: io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "this part of the disk is an extent of zeros, which has no file",
-            ),
         }
     }
 }
@@ -109,12 +102,10 @@ impl BlockDevice for Extents {
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         self.check_writable("write", offset, buf.len() as u64)?;
         self.parts(offset, buf.len() as u64, |extent, within, range| {
-            let at = offset + range.start;
             let part = &buf[range.start as usize..range.end as usize];
             match &extent.place {
                 Some((file, place)) => file.write_at(place + within, part),
-                None if crate::copy::is_zero(part) => Ok(()),
-                None => Err(self.no_place(at, part.len() as u64)),
+                None => Err(self.read_only()),
             }
         })
     }
@@ -127,7 +118,7 @@ impl BlockDevice for Extents {
         self.check_writable("discard", offset, len)?;
         self.parts(offset, len, |extent, within, range| match &extent.place {
             Some((file, place)) => file.discard(place + within, range.end - range.start),
-            None => Ok(()),
+            None => Err(self.read_only()),
         })
     }
 
@@ -135,7 +126,7 @@ impl BlockDevice for Extents {
         self.check_writable("zero", offset, len)?;
         self.parts(offset, len, |extent, within, range| match &extent.place {
             Some((file, place)) => file.zero(place + within, range.end - range.start),
-            None => Ok(()),
+            None => Err(self.read_only()),
         })
     }
 

@@ -75,20 +75,27 @@ pub(crate) fn open(device: &SharedDevice, how: &OpenHow) -> Result<SharedDevice,
         let Some((len, end)) = len.and_then(|len| Some((len, start.checked_add(len)?))) else {
             return Err(damaged(format!("an extent of it has {sectors} sectors")));
         };
+        let not_written = |which: String| FormatError::Unsupported {
+            device: name.clone(),
+            what: format!("a VMDK disk whose {which}"),
+            advice: "open it for reading, or convert it first: extant convert OLD NEW".to_owned(),
+        };
         let place = match place {
+            Place::Zero if how.writable => {
+                return Err(not_written(format!(
+                    "sectors from {} on are zeros without a file, so that they cannot be written to",
+                    start / SECTOR
+                )));
+            }
             Place::Zero => None,
             Place::Other(kind) => {
                 return Err(unsupported(&format!("a VMDK disk with {kind} extents")));
             }
             Place::Flat { file, sector } => {
                 if how.writable && !may_be_written {
-                    return Err(FormatError::Unsupported {
-                        device: name,
-                        what: format!("a VMDK disk whose extent {file:?} is for reading only"),
-                        advice: "open it for reading".to_owned(),
-                    });
+                    return Err(not_written(format!("extent {file:?} is for reading only")));
                 }
-                let path = follow(&name, &file, how)?;
+                let path = follow(&name, &file, how, how.writable)?;
                 let device = match files.get(&path) {
                     Some(device) => Arc::clone(device),
                     None => {

@@ -212,6 +212,91 @@ fn files_outside_of_the_folder_are_not_opened_unless_asked_for() {
 }
 
 #[test]
+fn a_vmdk_is_written_only_to_files_of_its_own() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir(path("below")).expect("a directory");
+    let files = ["disk-flat.vmdk", "disk-f001.vmdk", "disks.img", "other.img"];
+    for name in files.into_iter().chain(["below/disk-flat.vmdk"]) {
+        raw(&path(name), 1 << 20, &[]);
+    }
+    symlink("other.img", path("disk-link")).expect("a link");
+    let image = path("disk.vmdk");
+    let opened = |text: &str, how: OpenHow| {
+        fs::write(
+            &image,
+            format!("# Disk DescriptorFile\nversion=1\n{text}\n"),
+        )
+        .expect("room");
+        open(file(&image), Format::Vmdk, &how)
+    };
+    for (named, is_written) in [
+        ("disk-flat.vmdk", true),
+        ("disk-f001.vmdk", true),
+        ("below/../disk-f001.vmdk", true),
+        ("disks.img", false),
+        ("other.img", false),
+        ("disk-link", false),
+        ("below/disk-flat.vmdk", false),
+    ] {
+        let line = format!("RW 2048 FLAT \"{named}\" 0");
+        let to_read = opened(&line, OpenHow::read_only().beside(&image));
+        to_read.unwrap_or_else(|e| panic!("{named}: {e}"));
+        let how = OpenHow::read_write().beside(&image);
+        match opened(&line, how.clone()) {
+            Ok(_) => assert!(is_written, "{named}"),
+            Err(e) => {
+                assert!(matches!(e, FormatError::NotFollowed { .. }), "{named}: {e}");
+                assert!(!is_written && e.to_string().contains("disk-flat"), "{e}");
+            }
+        }
+        let allowed = opened(&line, how.outside(true));
+        allowed.unwrap_or_else(|e| panic!("{named}: {e}"));
+    }
+    // The description itself is none of the files.
+    let error = opened(
+        "RW 0 FLAT \"disk.vmdk\" 0\nRW 2048 FLAT \"disk-flat.vmdk\" 0",
+        OpenHow::read_write().beside(&image),
+    );
+    assert!(matches!(error, Err(FormatError::NotFollowed { .. })));
+    for line in [
+        "RW 2048 ZERO",
+        "RDONLY 2048 ZERO",
+        "RDONLY 2048 FLAT \"disk-flat.vmdk\" 0",
+    ] {
+        let text = format!("RW 2048 FLAT \"disk-f001.vmdk\" 0\n{line}");
+        let disk = opened(&text, OpenHow::read_only().beside(&image)).expect("a disk");
+        assert_eq!(disk.size(), 2 << 20);
+        let error = opened(&text, OpenHow::read_write().beside(&image));
+        let error = error.expect_err("a part that is not written").to_string();
+        assert!(error.contains("open it for reading"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn nothing_is_followed_from_the_folder_of_all_folders() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (image, bytes) = (
+        place.path().join("disk.vmdk"),
+        place.path().join("disk-flat.vmdk"),
+    );
+    raw(&bytes, 1 << 20, &[]);
+    let text = format!(
+        "# Disk DescriptorFile\nversion=1\nRW 2048 FLAT \"{}\" 0\n",
+        bytes.display()
+    );
+    fs::write(&image, text).expect("room");
+    let at_root = Path::new("/disk.vmdk");
+    for how in [OpenHow::read_only(), OpenHow::read_write()] {
+        let error = open(file(&image), Format::Vmdk, &how.clone().beside(at_root));
+        let error = error.expect_err("all files are below");
+        assert!(matches!(error, FormatError::NotFollowed { .. }), "{error}");
+        let allowed = how.beside(at_root).outside(true);
+        open(file(&image), Format::Vmdk, &allowed).expect("it was asked for");
+    }
+}
+
+#[test]
 fn images_that_stand_on_themselves_end_in_an_error() {
     let place = tempfile::tempdir().expect("a directory");
     let (a, b) = (place.path().join("a.qcow2"), place.path().join("b.qcow2"));
