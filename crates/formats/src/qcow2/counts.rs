@@ -3,11 +3,15 @@
 //! imago takes free clusters from the counts of an image, as QEMU does. Where those are wrong, it
 //! would write over what is in use. So all tables are read once before an image is opened for
 //! writing: 16 MiB for each 128 GiB of data in clusters of 64 KiB.
+//!
+//! A cluster that is compressed does not fill one of the file, so that several may lie in one, each
+//! of them counted. All others have theirs alone.
 
 use super::header::Tables;
 use extant_blockdev::{BlockDevice, DeviceError};
+use std::collections::HashMap;
 
-/// Most clusters of a file: two bits of memory for each.
+/// Most clusters of a file: three bits of memory for each.
 const MOST_CLUSTERS: u64 = 1 << 30;
 
 /// Where an entry of a table leads to, without its flags.
@@ -51,12 +55,18 @@ struct Look<'a> {
     tables: &'a Tables,
     /// Clusters of the file.
     clusters: u64,
+    /// Where the blocks of counts are, in bytes; 0 where there is none.
+    blocks: Vec<u64>,
     counted: Marks,
     metadata: Marks,
+    /// Clusters that hold one of the disk.
+    data: Marks,
+    /// How many compressed clusters of the disk lie in a cluster, in whole or in part.
+    compressed: HashMap<u64, u64>,
 }
 
-/// Looks at all tables of an image.
-pub(super) fn check(device: &dyn BlockDevice, tables: &Tables) -> Result<(), Unsound> {
+/// Looks at all tables of an image. Returns whether clusters of it are compressed.
+pub(super) fn check(device: &dyn BlockDevice, tables: &Tables) -> Result<bool, Unsound> {
     let clusters = device.size().div_ceil(tables.cluster);
     if clusters > MOST_CLUSTERS {
         return Err(Unsound::Because(format!(
@@ -67,8 +77,11 @@ pub(super) fn check(device: &dyn BlockDevice, tables: &Tables) -> Result<(), Uns
         device,
         tables,
         clusters,
+        blocks: Vec::new(),
         counted: Marks::new(clusters),
         metadata: Marks::new(clusters),
+        data: Marks::new(clusters),
+        compressed: HashMap::new(),
     };
     look.counts()?;
     look.take(0, "the header")?;
@@ -103,7 +116,19 @@ pub(super) fn check(device: &dyn BlockDevice, tables: &Tables) -> Result<(), Uns
             look.data(entry)?;
         }
     }
-    Ok(())
+    look.compressed()?;
+    Ok(!look.compressed.is_empty())
+}
+
+/// A count in a block of them; the first bits of a byte are its lowest.
+fn count(block: &[u8], number: u64, bits: u64) -> u64 {
+    let at = (number * bits / 8) as usize;
+    if bits < 8 {
+        let mask = (1 << bits) - 1;
+        return u64::from(block[at]) >> (number * bits % 8) & mask;
+    }
+    let bytes = &block[at..at + (bits / 8) as usize];
+    bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
 impl Look<'_> {
@@ -131,15 +156,7 @@ impl Look<'_> {
             let mut block = vec![0; cluster as usize];
             self.read(offset, &mut block)?;
             for i in 0..in_block.min(self.clusters - n * in_block) {
-                let at = (i * count_bits / 8) as usize;
-                let is_counted = if count_bits < 8 {
-                    let mask = (1_u16 << count_bits) - 1;
-                    u16::from(block[at]) >> (i * count_bits % 8) & mask != 0
-                } else {
-                    let len = (count_bits / 8) as usize;
-                    block[at..at + len].iter().any(|byte| *byte != 0)
-                };
-                if is_counted {
+                if count(&block, i, count_bits) != 0 {
                     self.counted.set(n * in_block + i);
                 }
             }
@@ -150,8 +167,43 @@ impl Look<'_> {
                 blocks.len()
             )));
         }
-        for offset in blocks.into_iter().filter(|entry| *entry != 0) {
+        for &offset in blocks.iter().filter(|entry| **entry != 0) {
             self.take(offset, "a block of counts")?;
+        }
+        self.blocks = blocks;
+        Ok(())
+    }
+
+    /// Looks at whether all that lies in clusters with something compressed is counted.
+    fn compressed(&self) -> Result<(), Unsound> {
+        let Tables {
+            cluster,
+            count_bits,
+            ..
+        } = *self.tables;
+        let in_block = cluster * 8 / count_bits;
+        let mut found: Vec<(u64, u64)> = self.compressed.iter().map(|(&n, &c)| (n, c)).collect();
+        found.sort_unstable();
+        let mut block = vec![0; cluster as usize];
+        let mut read = None;
+        for (n, references) in found {
+            let number = n / in_block;
+            if read != Some(number) {
+                self.read(self.blocks[number as usize], &mut block)?;
+                read = Some(number);
+            }
+            let counted = count(&block, n % in_block, count_bits);
+            let wrong = if self.data.has(n) {
+                "holds another cluster as well".to_owned()
+            } else if references > counted {
+                format!("holds {references} of them, and {counted} are counted")
+            } else {
+                continue;
+            };
+            return Err(Unsound::Because(format!(
+                "the place of compressed clusters at byte {:#x} {wrong}",
+                n * cluster
+            )));
         }
         Ok(())
     }
@@ -183,13 +235,14 @@ impl Look<'_> {
     }
 
     /// Looks at where an entry of the second level leads to.
-    fn data(&self, entry: u64) -> Result<(), Unsound> {
+    fn data(&mut self, entry: u64) -> Result<(), Unsound> {
         let Tables {
             cluster,
             cluster_bits,
             ..
         } = *self.tables;
-        let (offset, len) = if entry & COMPRESSED != 0 {
+        let is_compressed = entry & COMPRESSED != 0;
+        let (offset, len) = if is_compressed {
             let bits = 62 - (cluster_bits - 8);
             let sectors = (entry & (COMPRESSED - 1)) >> bits;
             let offset = entry & ((1 << bits) - 1);
@@ -215,7 +268,13 @@ impl Look<'_> {
                 "lies on a table"
             } else if !self.counted.has(n) {
                 "is not counted as in use"
+            } else if is_compressed {
+                *self.compressed.entry(n).or_default() += 1;
+                continue;
+            } else if self.data.has(n) {
+                "is in two places of it"
             } else {
+                self.data.set(n);
                 continue;
             };
             return Err(Unsound::Because(format!(

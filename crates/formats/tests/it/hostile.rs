@@ -375,6 +375,43 @@ fn a_qcow2_whose_counts_are_wrong_is_read_and_not_written() {
 }
 
 #[test]
+fn a_qcow2_with_a_cluster_in_two_places_is_read_and_not_written() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (plain, image) = (place.path().join("plain"), place.path().join("image.qcow2"));
+    // The last cluster of the disk has no place yet.
+    let mut bytes: Vec<u8> = (0..4_u64 << 16).map(|n| (n / 100) as u8).collect();
+    bytes.resize(5 << 16, 0);
+    fs::write(&plain, bytes).expect("room");
+    for options in ["", "-o refcount_bits=64", "-c", "-c -o refcount_bits=4"] {
+        run(
+            &format!("qemu-img convert -f raw -O qcow2 {options} {{}} {{}}"),
+            &[&plain, &image],
+        );
+        drop(crate::support::disk_to_write(&image));
+        let mut bytes = fs::read(&image).expect("a file");
+        let be64 = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+        let second = (be64(be64(40) as usize) & 0x00ff_ffff_ffff_fe00) as usize;
+        bytes.copy_within(second..second + 8, second + 4 * 8);
+        fs::write(&image, bytes).expect("room");
+        let device: SharedDevice = Arc::new(FileDevice::open(&image).expect("a file"));
+        let error = open(device, Format::Qcow2, &OpenHow::read_write());
+        let error = error.expect_err("a cluster twice").to_string();
+        let expected = if options.starts_with("-c") {
+            "are counted"
+        } else {
+            "in two places"
+        };
+        assert!(error.contains(expected), "{options}: {error}");
+        assert!(error.contains("qemu-img check -r"), "{options}: {error}");
+        let disk = crate::support::disk(&image);
+        let (mut a, mut b) = ([0; 4096], [1; 4096]);
+        disk.read_at(0, &mut a).expect("a read");
+        disk.read_at(4 << 16, &mut b).expect("a read");
+        assert!(a == b, "{options}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_is_named() {
     let place = tempfile::tempdir().expect("a directory");
     let path = |name: &str| place.path().join(name);
