@@ -12,11 +12,15 @@ use imago::storage::PreallocateMode;
 use imago::storage::drivers::CommonStorageHelper;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A device below imago. It grows where imago writes behind its end.
 #[derive(Debug)]
 pub(super) struct Below {
     device: SharedDevice,
+    /// Whether each write is on the device before the next one begins.
+    in_order: Arc<AtomicBool>,
     helper: CommonStorageHelper,
 }
 
@@ -24,12 +28,22 @@ impl Below {
     pub(super) fn new(device: SharedDevice) -> Self {
         Self {
             device,
+            in_order: Arc::default(),
             helper: CommonStorageHelper::default(),
         }
     }
 
-    /// Sees to it that the device has the bytes of a range.
+    /// What says whether each write is on the device before the next one begins.
+    pub(super) fn in_order(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.in_order)
+    }
+
+    /// Sees to it that the device has the bytes of a range, and what was written before if that
+    /// matters.
     fn reach(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.in_order.load(Ordering::Relaxed) {
+            self.device.flush().map_err(failed)?;
+        }
         let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
         if end > self.device.size() {
             self.device.grow(end).map_err(failed)?;

@@ -4,6 +4,14 @@
 //! imago takes any transfers from any threads at the same time. A discard takes mappings away that
 //! a transfer may be using, so that imago asks for it to be alone: `mappings of a qcow2` is held
 //! shared by everything else and exclusively by a discard.
+//!
+//! # Power loss
+//! imago writes its tables in an order, and the device below does not keep it. So a cluster that
+//! becomes free may be used again on the device before the mapping that led to it is gone there. A
+//! discard therefore has all on the device before anything else can take what it freed. A write
+//! frees a cluster only where one is compressed, and there it also has to have the rest of the
+//! cluster in its new place before its mapping changes: in images that have such clusters, each
+//! cluster is written alone, in imago's order, and is on the device before the next one.
 
 use super::below::Below;
 use super::guarded;
@@ -13,6 +21,8 @@ use extant_sync::{LockClass, Rank, RwLock};
 use imago::{FormatAccess, Mapping};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of zeros that are written at once.
 const ZEROS: u64 = 1 << 20;
@@ -30,6 +40,10 @@ pub(super) struct Disk {
     cluster: u64,
     /// Whether a cluster can be marked as zeros: not in images of version 2.
     has_zero_clusters: bool,
+    /// Whether writes may free clusters, since some are compressed.
+    is_careful: bool,
+    /// Whether what imago writes is on the device below in the order in which it is written.
+    in_order: Arc<AtomicBool>,
     /// As of the device below.
     parallel_writes: usize,
 }
@@ -40,10 +54,17 @@ impl Disk {
         name: String,
         read_only: bool,
         shape: &Shape,
+        in_order: Arc<AtomicBool>,
         parallel_writes: usize,
     ) -> Self {
         Self {
-            parallel_writes,
+            parallel_writes: if shape.has_compressed {
+                1
+            } else {
+                parallel_writes
+            },
+            in_order,
+            is_careful: shape.has_compressed,
             size: access.size(),
             cluster: shape.cluster,
             has_zero_clusters: shape.version >= 3,
@@ -58,6 +79,31 @@ impl Disk {
         let start = offset.next_multiple_of(self.cluster);
         let end = (offset + len) / self.cluster * self.cluster;
         start..end.max(start)
+    }
+
+    /// Changes a range, alone, cluster by cluster; each is on the device before the next.
+    fn carefully(
+        &self,
+        op: &'static str,
+        range: Range<u64>,
+        mut change: impl FnMut(&FormatAccess<Below>, Range<u64>) -> io::Result<()>,
+    ) -> DeviceResult<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let next = (at / self.cluster + 1) * self.cluster;
+            let part = at..next.min(range.end);
+            let access = self.access.write();
+            self.in_order.store(true, Ordering::Relaxed);
+            let done = guarded(|| {
+                change(&access, part.clone())?;
+                access.flush()?;
+                access.sync()
+            });
+            self.in_order.store(false, Ordering::Relaxed);
+            done.map_err(|e| self.failed(op, at, part.end - at, e))?;
+            at = part.end;
+        }
+        Ok(())
     }
 
     /// Writes zeros where a range may hold something else.
@@ -112,6 +158,12 @@ impl BlockDevice for Disk {
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         let len = buf.len() as u64;
         self.check_writable("write", offset, len)?;
+        if self.is_careful {
+            return self.carefully("write", offset..offset + len, |access, part| {
+                let bytes = (part.start - offset) as usize..(part.end - offset) as usize;
+                access.write(&buf[bytes], part.start)
+            });
+        }
         let access = self.access.read();
         guarded(|| access.write(buf, offset)).map_err(|e| self.failed("write", offset, len, e))
     }
@@ -140,8 +192,12 @@ impl BlockDevice for Disk {
         let whole = self.whole_clusters(offset, len);
         if !whole.is_empty() {
             let mut access = self.access.write();
-            guarded(|| access.discard_to_zero(whole.start, whole.end - whole.start))
-                .map_err(|e| self.failed("discard", offset, len, e))?;
+            guarded(|| {
+                access.discard_to_zero(whole.start, whole.end - whole.start)?;
+                access.flush()?;
+                access.sync()
+            })
+            .map_err(|e| self.failed("discard", offset, len, e))?;
         }
         Ok(true)
     }
@@ -156,7 +212,11 @@ impl BlockDevice for Disk {
             return self.write_zeros(offset..end);
         }
         self.write_zeros(offset..whole.start)?;
-        {
+        if self.is_careful {
+            self.carefully("zero", whole.clone(), |access, part| {
+                access.write_zeroes(part.start, part.end - part.start)
+            })?;
+        } else {
             let access = self.access.read();
             guarded(|| access.write_zeroes(whole.start, whole.end - whole.start))
                 .map_err(|e| self.failed("zero", offset, len, e))?;

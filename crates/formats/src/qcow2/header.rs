@@ -67,6 +67,8 @@ pub(super) struct Shape {
     pub(super) version: u32,
     /// Bytes of a cluster.
     pub(super) cluster: u64,
+    /// Whether clusters are compressed, as far as that is known: in images to be written.
+    pub(super) has_compressed: bool,
     /// The file that the image stands on, and its format.
     pub(super) backing_file: Option<String>,
     pub(super) backing_format: Option<String>,
@@ -167,6 +169,7 @@ pub(super) fn check(device: &dyn BlockDevice, writable: bool) -> Result<Shape, F
             "open it for reading, or take them out: qemu-img snapshot -d",
         ));
     }
+    let mut has_compressed = false;
     if writable {
         let tables = Tables {
             cluster,
@@ -177,7 +180,7 @@ pub(super) fn check(device: &dyn BlockDevice, writable: bool) -> Result<Shape, F
             l1_offset: header.l1_offset.get(),
             l1_len: u64::from(header.l1_entries.get()) * 8,
         };
-        counts::check(device, &tables).map_err(|unsound| match unsound {
+        has_compressed = counts::check(device, &tables).map_err(|unsound| match unsound {
             Unsound::Device(error) => error.into(),
             Unsound::Because(what) => damaged(format!(
                 "{what}, so that it is not written to (qemu-img check -r all mends what can be \
@@ -188,6 +191,7 @@ pub(super) fn check(device: &dyn BlockDevice, writable: bool) -> Result<Shape, F
     Ok(Shape {
         version,
         cluster,
+        has_compressed,
         backing_file: backing_file(device, &header, cluster)?,
         backing_format: extension(device, version, cluster)?,
     })

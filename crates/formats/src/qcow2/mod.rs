@@ -28,6 +28,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The name of the format in errors.
 const NAME: &str = "qcow2 image";
@@ -40,18 +41,19 @@ pub(crate) fn open(device: SharedDevice, how: &OpenHow) -> Result<SharedDevice, 
     let name = device.name();
     let read_only = !how.writable || device.is_read_only();
     let parallel_writes = device.parallel_writes();
-    let (access, shape) = layer(device, how, !read_only, 0)?;
-    let disk = Disk::new(access, name, read_only, &shape, parallel_writes);
+    let (access, shape, in_order) = layer(device, how, !read_only, 0)?;
+    let disk = Disk::new(access, name, read_only, &shape, in_order, parallel_writes);
     Ok(Arc::new(disk))
 }
 
-/// Opens an image and what it stands on.
+/// Opens an image and what it stands on. What is returned last says whether writes to the device
+/// are there one after the other.
 fn layer(
     device: SharedDevice,
     how: &OpenHow,
     writable: bool,
     depth: usize,
-) -> Result<(FormatAccess<Below>, Shape), FormatError> {
+) -> Result<(FormatAccess<Below>, Shape, Arc<AtomicBool>), FormatError> {
     let name = device.name();
     let damaged = |reason: String| FormatError::Damaged {
         device: name.clone(),
@@ -60,6 +62,7 @@ fn layer(
     };
     let header = header::check(&*device, writable)?;
     let storage = Below::new(device);
+    let in_order = storage.in_order();
     let mut image = guarded(|| {
         Qcow2::<Below>::builder(storage)
             .backing(None)
@@ -108,7 +111,7 @@ fn layer(
         };
         image.set_backing(Some(backing));
     }
-    Ok((FormatAccess::new(image), header))
+    Ok((FormatAccess::new(image), header, in_order))
 }
 
 /// Makes an empty image.

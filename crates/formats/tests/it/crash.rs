@@ -175,3 +175,92 @@ fn judge(image: &CrashImage, format: Format, what: &str) {
     );
     crate::support::assert_same(&*disk, &*file(&raw), what);
 }
+
+/// Bytes of a sector of a disk that was compressed: half of them do not compress.
+fn noise(sector: u64, version: u64) -> [u8; SECTOR as usize] {
+    let mut bytes = [0; SECTOR as usize];
+    if version != GONE {
+        let mut rng = Rng::new(sector << 32 | version);
+        bytes[..256].fill_with(|| rng.next_u64() as u8);
+    }
+    bytes
+}
+
+/// The version of a sector that was discarded.
+const GONE: u64 = 0;
+
+#[test]
+fn what_lies_in_a_compressed_qcow2_survives_every_crash() {
+    const CLUSTER: u64 = 4096;
+    const SECTORS: u64 = 32 * CLUSTER / SECTOR;
+    let seed = seed_from_env("crash::compressed");
+    let mut rng = Rng::new(seed);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plain, image) = (dir.path().join("plain"), dir.path().join("image"));
+    let bytes: Vec<u8> = (0..SECTORS).flat_map(|sector| noise(sector, 1)).collect();
+    std::fs::write(&plain, bytes).expect("room");
+    run(
+        &format!("qemu-img convert -c -f raw -O qcow2 -o cluster_size={CLUSTER} {{}} {{}}"),
+        &[&plain, &image],
+    );
+    let mut bytes = std::fs::read(&image).expect("a file");
+    bytes.resize(1 << 20, 0);
+    for round in 0..4 {
+        let device = Arc::new(CrashDevice::over(Content::from_bytes(&bytes)));
+        let below: SharedDevice = device.clone();
+        let disk = opened(below, Format::Qcow2, &OpenHow::read_write(), "at first");
+        // For each sector its versions, each with the number of flushes before.
+        let mut model = vec![vec![(0, 1)]; SECTORS as usize];
+        let mut flushes = 1;
+        for version in 2..26 {
+            let cluster = rng.below(SECTORS * SECTOR / CLUSTER);
+            let per_cluster = CLUSTER / SECTOR;
+            let (first, len) = if rng.one_in(3) {
+                (cluster * per_cluster + rng.below(4), 1 + rng.below(4))
+            } else {
+                (cluster * per_cluster, per_cluster)
+            };
+            let is_discard = rng.one_in(4) && len == per_cluster;
+            let version = if is_discard { GONE } else { version };
+            if is_discard {
+                disk.discard(first * SECTOR, CLUSTER).expect("a discard");
+            } else {
+                let data: Vec<u8> = (first..first + len)
+                    .flat_map(|sector| noise(sector, version))
+                    .collect();
+                disk.write_at(first * SECTOR, &data).expect("room");
+            }
+            for sector in first..first + len {
+                model[sector as usize].push((flushes, version));
+            }
+            if rng.one_in(6) {
+                disk.flush().expect("memory");
+                flushes += 1;
+                device.mark(flushes);
+            }
+        }
+        drop(disk);
+        let mut looked = 0;
+        for image in device.log().images(Budget::limited(250, rng.next_u64())) {
+            let acknowledged = image.marks().max().unwrap_or(1);
+            let what = format!("round {round} of seed {seed:#x}: {image}");
+            let how = OpenHow::read_only();
+            let disk = opened(image.open(), Format::Qcow2, &how, &what);
+            let mut found = [0; SECTOR as usize];
+            for (sector, versions) in (0..).zip(&model) {
+                disk.read_at(sector * SECTOR, &mut found)
+                    .unwrap_or_else(|e| panic!("{what}: {e}"));
+                let last = versions
+                    .iter()
+                    .rposition(|(before, _)| *before < acknowledged);
+                let allowed = &versions[last.unwrap_or(0)..];
+                assert!(
+                    allowed.iter().any(|(_, v)| noise(sector, *v) == found),
+                    "{what}: sector {sector} holds none of {allowed:?}"
+                );
+            }
+            looked += 1;
+        }
+        assert!(looked > 50, "only {looked} images");
+    }
+}
