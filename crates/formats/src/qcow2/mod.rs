@@ -79,12 +79,26 @@ fn layer(
         }
         let path = follow(&name, Path::new(named), how, false)?;
         let below: SharedDevice = Arc::new(FileOptions::read_only().open(&path)?);
-        // An image that says nothing is looked at, as QEMU did before it refused that: what a guest
-        // wrote to a raw file must not become a format.
+        // What a guest wrote to a raw file must not become a format: where the image says nothing,
+        // the file is raw, and not used if it does not look so.
         let format = match header.backing_format.as_deref() {
             Some("raw" | "file") => Format::Raw,
             Some("qcow2") => Format::Qcow2,
-            None => recognise(&*below)?.unwrap_or(Format::Raw),
+            None => match recognise(&*below)? {
+                None => Format::Raw,
+                Some(seen) => {
+                    return Err(FormatError::Unsupported {
+                        device: name,
+                        what: format!(
+                            "a qcow2 image that does not say whether its backing file {named:?}, \
+                             which looks like {}, is that or raw",
+                            seen.name()
+                        ),
+                        advice: "state it with qemu-img rebase -u -F FORMAT -b FILE IMAGE"
+                            .to_owned(),
+                    });
+                }
+            },
             Some(other) => {
                 return Err(FormatError::Unsupported {
                     device: name,

@@ -343,6 +343,43 @@ fn backing_files_are_read_and_not_written() {
     );
 }
 
+/// The place of the extension with the format of the backing file.
+fn backing_format(bytes: &[u8]) -> usize {
+    let mark = 0xe279_2aca_u32.to_be_bytes();
+    let found = bytes[..4096].windows(4).position(|word| word == mark);
+    found.expect("an extension")
+}
+
+#[test]
+fn a_backing_file_of_no_stated_format_is_raw_or_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    raw(&path("base"), SIZE, &patches(&mut Rng::new(2), SIZE, 4));
+    run("qemu-img create -f qcow2 {} 5M", &[&path("base.qcow2")]);
+    for (base, format) in [("base", "raw"), ("base.qcow2", "qcow2")] {
+        let image = path("image.qcow2");
+        let line = format!("qemu-img create -f qcow2 -F {format} -b {base} {{}} {SIZE}");
+        run(&line, &[&image]);
+        crate::support::assert_same(
+            &*crate::support::disk(&image),
+            &*crate::support::disk(&path(base)),
+            base,
+        );
+        let mut bytes = fs::read(&image).expect("a file");
+        let at = backing_format(&bytes);
+        // An unknown extension in its place.
+        bytes[at..at + 4].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
+        fs::write(&image, bytes).expect("room");
+        if format == "raw" {
+            let disk = crate::support::disk(&image);
+            crate::support::assert_same(&*disk, &*file(&path(base)), base);
+        } else {
+            let error = refusal(&image, OpenHow::read_only()).to_string();
+            assert!(error.contains("qemu-img rebase"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_qcow2_whose_counts_are_wrong_is_read_and_not_written() {
     let place = tempfile::tempdir().expect("a directory");
