@@ -127,6 +127,11 @@ impl Footer {
         self.data_offset.get()
     }
 
+    /// The size in the footer, in bytes, whatever the geometry says.
+    pub(super) fn current_size(&self) -> u64 {
+        self.current_size.get()
+    }
+
     /// Bytes of the disk. Some programs go by the geometry, some by the size: QEMU tells them apart
     /// by the name of the program that made the image, and so is done here.
     pub(super) fn disk_size(&self) -> u64 {

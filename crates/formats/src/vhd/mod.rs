@@ -72,10 +72,21 @@ fn read_footer(device: &dyn BlockDevice) -> Result<Footer, FormatError> {
 /// Opens the virtual disk.
 pub(crate) fn open(device: SharedDevice, how: &OpenHow) -> Result<SharedDevice, FormatError> {
     let footer = read_footer(&*device)?;
-    let size = footer.disk_size();
+    let mut size = footer.disk_size();
+    // A fixed disk whose footer states just the bytes that are there has all of them.
+    let room = device.size().saturating_sub(SECTOR);
+    if footer.kind() == Some(DiskType::Fixed) && footer.current_size() == room {
+        size = room / SECTOR * SECTOR;
+    }
+    if size == 0 && footer.kind().is_some() {
+        return Err(FormatError::Damaged {
+            device: device.name(),
+            format: NAME,
+            reason: "its disk has no bytes".to_owned(),
+        });
+    }
     match footer.kind() {
         Some(DiskType::Fixed) => {
-            let room = device.size() - SECTOR;
             if size > room {
                 return Err(FormatError::Damaged {
                     device: device.name(),

@@ -153,6 +153,43 @@ fn mend_sums(format: Format, bytes: &mut [u8]) {
     }
 }
 
+#[test]
+fn a_fixed_vhd_has_the_size_that_is_there_and_never_none() {
+    let place = tempfile::tempdir().expect("a directory");
+    let image = place.path().join("image.vhd");
+    // The geometry has fewer bytes than the disk.
+    let size = (5 << 20) + 512;
+    let disk = create(
+        new_file(&image),
+        Format::VhdFixed,
+        size,
+        &CreateHow::default(),
+    );
+    disk.expect("room").flush().expect("a flush");
+    let good = fs::read(&image).expect("a file");
+    let footer = good.len() - 512;
+    // By a program that QEMU takes the geometry of.
+    let mut bytes = good.clone();
+    bytes[footer + 28..footer + 32].copy_from_slice(b"vbox");
+    mend_sums(Format::VhdFixed, &mut bytes);
+    fs::write(&image, &bytes).expect("room");
+    assert_eq!(crate::support::disk(&image).size(), size);
+    // With something between the disk and the footer, the geometry says it.
+    let mut longer = bytes.clone();
+    longer.splice(footer..footer, [0; 512]);
+    fs::write(&image, &longer).expect("room");
+    let by_geometry = crate::support::disk(&image).size();
+    assert!((512..size).contains(&by_geometry), "{by_geometry}");
+    for name in [b"vbox", b"win "] {
+        bytes[footer + 28..footer + 32].copy_from_slice(name);
+        bytes[footer + 40..footer + 60].fill(0);
+        mend_sums(Format::VhdFixed, &mut bytes);
+        fs::write(&image, &bytes).expect("room");
+        let error = refusal(&image, OpenHow::read_only()).to_string();
+        assert!(error.contains("no bytes"), "{error}");
+    }
+}
+
 /// What opening the file says.
 fn refusal(path: &Path, how: OpenHow) -> FormatError {
     let device = file(path);
