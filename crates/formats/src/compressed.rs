@@ -274,7 +274,14 @@ impl<'a> Spool<'a> {
         let file = unnamed(self.how)?;
         let mut buf = vec![0; LOOK];
         let mut at = 0;
-        while let Ok(start) = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
+        loop {
+            let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
+                Ok(start) => start,
+                // Nothing but a hole is left.
+                Err(rustix::io::Errno::NXIO) => break,
+                // Where holes cannot be found, all is copied.
+                Err(_) => at,
+            };
             let got = self.file.read_at(&mut buf, start);
             let got = got.map_err(|source| no_room(self.how, source))?;
             if got == 0 {
