@@ -65,7 +65,11 @@ pub(crate) fn output(
             Some(url) => object::output(&url, size),
             None => Output::create(image, size),
         },
-        Format::Vmdk => Output::create(&flat_extent_of(image), size),
+        Format::Vmdk => {
+            // What cannot be described is said before anything is made or replaced.
+            description(image, size)?;
+            Output::create(&flat_extent_of(image), size.next_multiple_of(SECTOR))
+        }
         _ => Output::create_in_format(image, |file| {
             let mut how = CreateHow::default();
             how.uuid = uuid;
@@ -101,10 +105,16 @@ pub(crate) fn spool(image: &Path, size: u64) -> Result<SharedDevice, OutputError
     Ok(Arc::new(device))
 }
 
+/// The description of a disk of `size` bytes, which are in a file beside it.
+fn description(image: &Path, size: u64) -> Result<String, OutputError> {
+    let id = seconds_now() as u32;
+    let size = size.next_multiple_of(SECTOR);
+    describe_flat(size, &flat_extent_of(image), id).map_err(wrapped)
+}
+
 /// Writes the description of a disk whose bytes are in a file beside it.
 pub(crate) fn describe(image: &Path, size: u64) -> Result<(), OutputError> {
-    let id = seconds_now() as u32;
-    let text = describe_flat(size, &flat_extent_of(image), id).map_err(wrapped)?;
+    let text = description(image, size)?;
     let output = Output::create(image, text.len() as u64)?;
     output.device().write_at(0, text.as_bytes())?;
     output.commit()

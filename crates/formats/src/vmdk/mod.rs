@@ -171,3 +171,26 @@ pub fn describe_flat(size: u64, extent: &Path, id: u32) -> Result<String, Format
     };
     Ok(descriptor::of_flat(size / SECTOR, name, id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn what_cannot_be_described_is_refused() {
+        assert!(describe_flat(512, Path::new("a/disk-flat.vmdk"), 1).is_ok());
+        for size in [0, 1, 511, 513] {
+            let error = describe_flat(size, Path::new("disk-flat.vmdk"), 1);
+            assert!(matches!(error, Err(FormatError::BadSize { .. })), "{size}");
+        }
+        for name in [&b"a\"b"[..], b"a\nb", b"a\rb", b"a\xffb"] {
+            let error = describe_flat(512, Path::new(OsStr::from_bytes(name)), 1);
+            assert!(
+                matches!(error, Err(FormatError::Unsupported { .. })),
+                "{name:?}"
+            );
+        }
+    }
+}
