@@ -53,6 +53,7 @@ pub struct OpenHow {
     /// The file name of the image.
     pub(crate) file_name: Option<OsString>,
     pub(crate) outside: bool,
+    pub(crate) verify: bool,
     pub(crate) limit: u64,
     pub(crate) spool: Option<PathBuf>,
     pub(crate) tell: Option<Tell>,
@@ -71,6 +72,7 @@ impl OpenHow {
             folder: None,
             file_name: None,
             outside: false,
+            verify: false,
             limit: LIMIT,
             spool: None,
             tell: None,
@@ -109,6 +111,14 @@ impl OpenHow {
     #[must_use]
     pub fn outside(mut self, outside: bool) -> Self {
         self.outside = outside;
+        self
+    }
+
+    /// Sets whether checksums of a whole disk, which only Android sparse images have, are compared
+    /// when the image is opened. All of it is read then.
+    #[must_use]
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
         self
     }
 
@@ -181,7 +191,12 @@ pub fn open(
     match format {
         Format::Raw => Ok(device),
         Format::Vhd | Format::VhdFixed => vhd::open(device, how),
-        Format::Simg => simg::open(device),
+        Format::Simg => {
+            if how.verify {
+                simg::verify(Arc::clone(&device))?;
+            }
+            simg::open(device)
+        }
         Format::Vmdk => vmdk::open(&device, how),
         Format::VmdkSparse => Err(FormatError::Unsupported {
             device: device.name(),

@@ -17,6 +17,7 @@ type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct How {
     writable: bool,
     guarded: bool,
+    verified: bool,
     direct: bool,
     backend: Backend,
     offset: Option<u64>,
@@ -54,6 +55,7 @@ impl How {
         Self {
             writable: false,
             guarded: false,
+            verified: false,
             direct: false,
             backend: Backend::Auto,
             offset: None,
@@ -77,6 +79,14 @@ impl How {
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;
+        self
+    }
+
+    /// Sets whether checksums of a whole disk, which Android sparse images have, are compared when
+    /// it is opened. All of the image is read then.
+    #[must_use]
+    pub fn verified(mut self, verified: bool) -> Self {
+        self.verified = verified;
         self
     }
 
@@ -202,6 +212,7 @@ impl ImageLocation {
         } else {
             OpenHow::read_only()
         };
+        into = into.verify(how.verified);
         if let Some(path) = self.path() {
             into = into.beside(path);
         }

@@ -13,7 +13,7 @@ use crate::size::human;
 use extant::Escaped;
 use extant_blockdev::{FileOptions, SharedDevice};
 use extant_formats::simg::WriteHow;
-use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise, simg};
+use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise};
 use extant_mkfs::standing::Identity;
 use serde::Serialize;
 use std::fs;
@@ -98,7 +98,7 @@ struct Source {
 impl Source {
     fn open(args: &Convert, location: &Whereabouts) -> Outcome<Self> {
         let image = whole_image(args.source.as_os_str())?;
-        let wanted = how(location, false).guarded(true);
+        let wanted = how(location, false).guarded(true).verified(true);
         let Some(path) = image.path() else {
             if args.source_format.is_some() {
                 return Err(Failure::usage(
@@ -129,10 +129,8 @@ impl Source {
         let how = OpenHow::read_only()
             .beside(path)
             .outside(args.outside)
+            .verify(true)
             .tell(|notice| say(notice));
-        if format == Format::Simg {
-            simg::verify(Arc::clone(&file)).map_err(Failure::new)?;
-        }
         let mut disk = open(file, format, &how).map_err(Failure::new)?;
         // What was compressed may be an image of a format itself.
         if matches!(format, Format::Gzip | Format::Zstd | Format::Xz)

@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// What an image begins with.
 const MAGIC: u32 = 0xed26_ff3a;
 
+/// Most bytes of a block; programs make them of 4096.
+const MOST_BLOCK: u32 = 64 << 20;
+
 /// What stands in front of the chunks.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -59,8 +62,11 @@ impl Header {
             ));
         }
         let block_size = header.block_size.get();
-        if block_size == 0 || !block_size.is_multiple_of(4) {
-            return Err(format!("its blocks have {block_size} bytes"));
+        if !(4..=MOST_BLOCK).contains(&block_size) || !block_size.is_multiple_of(4) {
+            return Err(format!(
+                "its blocks have {block_size} bytes, and a multiple of 4 up to {MOST_BLOCK} was \
+                 expected"
+            ));
         }
         Ok(header)
     }

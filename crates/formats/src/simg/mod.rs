@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `header` | the headers of the image and of its chunks |
 //! | `read` | the disk, read at random |
+//! | `sum` | the checksum of a disk |
 //! | `write` | making an image of a disk, in one go |
 //!
 //! A sparse image is a list of chunks: bytes, a word that fills a range, a range of which nothing
@@ -11,6 +12,7 @@
 
 mod header;
 mod read;
+mod sum;
 mod write;
 
 pub(crate) use header::is_sparse;

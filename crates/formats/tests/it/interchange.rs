@@ -1,10 +1,11 @@
 //! Images go from our side to that of others and back, and their disks stay the same.
 
 use crate::support::{assert_same, disk, disk_to_write, file, new_file, patches, raw, run};
-use extant_blockdev::BlockDevice;
-use extant_formats::{CreateHow, Format, copy, create, recognise, simg};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_formats::{CreateHow, Format, OpenHow, copy, create, open, recognise, simg};
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What `qemu-img` calls a format.
 fn of_qemu(format: Format) -> &'static str {
@@ -190,4 +191,40 @@ fn a_wrong_checksum_of_a_sparse_image_is_found() {
     std::fs::write(&image, bytes).expect("room");
     let error = simg::verify(file(&image)).expect_err("a wrong sum");
     assert!(error.to_string().contains("checksum"), "{error}");
+    // Inside something compressed, too, where it is asked for.
+    run("gzip {}", &[&image]);
+    let inner = disk(&image.with_extension("gz"));
+    let how = OpenHow::read_only();
+    open(inner.clone(), Format::Simg, &how).expect("not asked for");
+    let error = open(inner, Format::Simg, &how.verify(true)).expect_err("a wrong sum");
+    assert!(error.to_string().contains("checksum"), "{error}");
+}
+
+#[test]
+fn checksums_of_vast_fills_take_no_time() {
+    // Chunks: a word over 2^57 bytes, and a checksum.
+    let word = |n: u32| n.to_le_bytes();
+    let mut bytes = Vec::new();
+    bytes.extend(word(0xed26_ff3a));
+    bytes.extend([1, 0, 0, 0, 28, 0, 12, 0]);
+    for n in [64 << 20, 1 << 31, 2, 0] {
+        bytes.extend(word(n));
+    }
+    for (kind, blocks, data) in [(0xcac2, 1 << 31, 0x1234_5678), (0xcac4, 0, 0)] {
+        for n in [kind, blocks, 16, data] {
+            bytes.extend(word(n));
+        }
+    }
+    let device = || Arc::new(MemoryDevice::from_image(&bytes));
+    let error = simg::verify(device()).expect_err("a wrong sum").to_string();
+    assert!(error.contains("checksum"), "{error}");
+    let mut larger = bytes.clone();
+    larger[12..16].copy_from_slice(&word((64 << 20) + 4));
+    let error = simg::verify(Arc::new(MemoryDevice::from_image(&larger)));
+    assert!(
+        error
+            .expect_err("a vast block")
+            .to_string()
+            .contains("blocks have")
+    );
 }
