@@ -52,14 +52,14 @@ pub(crate) fn follow(
     let folder = fs::canonicalize(folder).map_err(|source| failed(folder, source))?;
     if folder.parent().is_none() {
         return Err(refused(
-            "the image lies in the folder /, below which all files are: allow it (--outside), or \
-             move the image and its files to a folder of their own"
+            "the image lies in the folder /, below which all files are: move it and its files to a \
+             folder of their own, or allow it (extant convert --outside)"
                 .to_owned(),
         ));
     }
     if !real.starts_with(&folder) {
         return Err(refused(format!(
-            "it lies outside of {}: allow it (--outside), or copy it there",
+            "it lies outside of {}: copy it there, or allow it (extant convert --outside)",
             folder.display()
         )));
     }

@@ -89,9 +89,9 @@ impl OpenHow {
     }
 
     /// Says where the file of the image is. Backing files and extents that it names are opened if
-    /// they lie in the folder of the image or below; for writing only in the folder itself, and only
-    /// if their names begin with that of the image without its extension. Nothing is followed from
-    /// an image in the folder `/`, below which all files are.
+    /// they lie in the folder of the image or below; for writing only in the folder itself, and
+    /// only if their names begin with that of the image without its extension. Nothing is followed
+    /// from an image in the folder `/`, below which all files are.
     #[must_use]
     pub fn beside(mut self, image: &Path) -> Self {
         let folder = match image.parent() {

@@ -183,8 +183,8 @@ pub(super) fn check(device: &dyn BlockDevice, writable: bool) -> Result<Shape, F
         has_compressed = counts::check(device, &tables).map_err(|unsound| match unsound {
             Unsound::Device(error) => error.into(),
             Unsound::Because(what) => damaged(format!(
-                "{what}, so that it is not written to (qemu-img check -r all mends what can be \
-                 mended)"
+                "{what}, so that it is not written to (qemu-img check -r all mends counts; \
+                 otherwise convert it first: extant convert OLD NEW)"
             )),
         })?;
     }

@@ -83,7 +83,7 @@ pub(crate) fn open(device: &SharedDevice, how: &OpenHow) -> Result<SharedDevice,
         let place = match place {
             Place::Zero if how.writable => {
                 return Err(not_written(format!(
-                    "sectors from {} on are zeros without a file, so that they cannot be written to",
+                    "sectors from {} on are zeros without a file, which cannot be written to",
                     start / SECTOR
                 )));
             }
