@@ -142,7 +142,8 @@ impl ObjectWriter {
     /// Sends what is left and gives the object its name.
     ///
     /// # Errors
-    /// `Io` with a [`RemoteError`] inside; nothing then appears under the name.
+    /// `Io` with a [`RemoteError`] inside; nothing then appears under the name, unless only the
+    /// answer to the last request was lost.
     pub fn finish(self) -> DeviceResult<()> {
         let upload = &self.upload;
         upload
