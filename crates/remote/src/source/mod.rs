@@ -66,7 +66,7 @@ impl Pin {
             _ => {}
         }
         match (&self.modified, &now.modified) {
-            // A strong ETag decides where there is one: servers behind one name may differ in times.
+            // A strong ETag decides where there is one: servers of one name may differ in times.
             (Some(then), Some(now)) if self.strong_etag().is_none() && then != now => {
                 changed(format!("its time of change was {then} and is {now}"))
             }

@@ -5,10 +5,9 @@
 //! | `parts` | what of which part has been written, and where it is until it is sent |
 //! | `send` | the requests: parts, completion, abandonment |
 //!
-//! A part is sent as soon as all of it has been written; one that is the whole object is sent at the
-//! end. Parts with gaps stay in memory up to a
-//! bound; what is beyond lies in a temporary file without a name until the end, when gaps are
-//! zeroes.
+//! A part is sent as soon as all of it has been written; one that is the whole object is sent at
+//! the end. Parts with gaps stay in memory up to a bound; what is beyond lies in a temporary file
+//! without a name until the end, when gaps are zeroes.
 //!
 //! # Invariants
 //! - Nothing appears under the name of the object before [`ObjectWriter::finish`] has succeeded.
