@@ -13,8 +13,9 @@ use super::index::{Algorithm, Id, Index};
 use super::store::{OVERHEAD, name_of};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use extant_sync::atomic::AtomicBool;
-use extant_sync::{CountedAtomicU64, RmwClass};
+use extant_sync::{CountedAtomicU64, LockClass, Mutex, Rank, RmwClass};
 use rustix::fs::syncfs;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -27,6 +28,7 @@ const CHUNK: u64 = 64 << 10;
 /// Of zstd: its default.
 const LEVEL: i32 = 3;
 
+static CLAIMS: LockClass = LockClass::new("chunks that are claimed", Rank::Leaf);
 static COUNTS: RmwClass = RmwClass::new("chunks being made");
 
 /// What became of an image that was cut into chunks.
@@ -60,6 +62,7 @@ pub fn make(image: &dyn BlockDevice, index: &Path, store: &Path) -> DeviceResult
         image,
         store,
         zeroes: Algorithm::Sha512_256.digest(&[0; CHUNK as usize]),
+        claimed: Mutex::new(&CLAIMS, HashSet::new()),
         next: CountedAtomicU64::new(&COUNTS, 0),
         number,
         has_failed: AtomicBool::new(false),
@@ -113,6 +116,8 @@ struct Making<'a> {
     store: &'a Path,
     /// The digest of a chunk of zeroes.
     zeroes: Id,
+    /// Chunks that a thread has put into the store, or is about to.
+    claimed: Mutex<HashSet<Id>>,
     next: CountedAtomicU64,
     number: u64,
     has_failed: AtomicBool,
@@ -156,6 +161,9 @@ impl Making<'_> {
         }
         let id = Algorithm::Sha512_256.digest(bytes);
         part.ids.push((chunk, id));
+        if !self.claimed.lock().insert(id) {
+            return Ok(());
+        }
         let [folder, file] = name_of(&id);
         let path = self.store.join(folder).join(file);
         if holds(&path, bytes) {
