@@ -10,8 +10,7 @@ const TAIL: u64 = 0x4b4f_050e_5549_ecd1;
 /// Feature: digests are SHA-512/256, and SHA-256 without it.
 const SHA512_256: u64 = 1 << 61;
 /// The smallest chunk but the last, in bytes: an index of tiny ones stands for little and takes
-/// much
-/// memory.
+/// much memory.
 const SMALLEST: u64 = 1024;
 /// Features that say how archives of directories are made, and nothing about an image.
 const HEAD_BYTES: usize = 48;
