@@ -89,9 +89,9 @@ impl OpenHow {
     }
 
     /// Says where the file of the image is. Backing files and extents that it names are opened if
-    /// they lie in the folder of the image or below; for writing only in the folder itself, and
-    /// only if their names begin with that of the image without its extension. Nothing is followed
-    /// from an image in the folder `/`, below which all files are.
+    /// they lie in the folder of the image or below. For writing they lie in the folder itself, and
+    /// their names begin with that of the image without its extension. From an image in the folder
+    /// `/`, below which all files are, nothing is followed.
     #[must_use]
     pub fn beside(mut self, image: &Path) -> Self {
         let folder = match image.parent() {
