@@ -167,10 +167,16 @@ impl DiskCache {
         let Some(folder) = path.parent() else {
             return Ok(());
         };
-        folders().create(folder)?;
-        let mut file = tempfile::Builder::new()
-            .prefix(".new")
-            .tempfile_in(folder)?;
+        let mut tries = 0;
+        let mut file = loop {
+            folders().create(folder)?;
+            let made = tempfile::Builder::new().prefix(".new").tempfile_in(folder);
+            match made {
+                // The folder was empty, and a thread that makes room took it away.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < 5 => tries += 1,
+                made => break made?,
+            }
+        };
         file.write_all(&self.head(piece, bytes))?;
         file.write_all(bytes)?;
         file.persist(&path).map_err(|e| e.error)?;
