@@ -35,7 +35,6 @@ needed=(
     nbdkit:nbdkit
     nginx:nginx-light
     openssl:openssl
-    openssl:openssl
     python3:python3
     qemu-img:qemu-utils
     qemu-io:qemu-utils
