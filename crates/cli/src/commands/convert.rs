@@ -20,7 +20,7 @@ use std::fs;
 use std::io::Write;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,6 +76,14 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
             Escaped::path(&args.target)
         )));
     }
+    if are_of_one_disk(&args.source, &args.target) {
+        return Err(Failure::usage(format!(
+            "{} is a part of the same disk as {}, which would be overwritten while it is read: \
+             convert into a file first",
+            Escaped::path(&args.source),
+            Escaped::path(&args.target)
+        )));
+    }
     if location.superblock.is_some() || location.as_is || location.journal.is_some() {
         return Err(Failure::usage(
             "a disk is copied as it is: --superblock, --as-is and --journal mean nothing to it",
@@ -86,6 +94,26 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
         Some(other) => Err(Failure::usage(format!(
             "--source-format {other}: formats are seen from the content; only raw can be said"
         ))),
+    }
+}
+
+/// Whether two block devices are one, by whatever names, or one is a partition of the other.
+fn are_of_one_disk(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let found = path.metadata().ok()?;
+        if !found.file_type().is_block_device() {
+            return None;
+        }
+        let (major, minor) = (
+            rustix::fs::major(found.rdev()),
+            rustix::fs::minor(found.rdev()),
+        );
+        // The folder of a partition lies in that of its disk.
+        fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+    };
+    match (place(one), place(other)) {
+        (Some(one), Some(other)) => one.starts_with(&other) || other.starts_with(&one),
+        _ => false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! `convert`, and `mkfs` into formats of disk images: judged by the programs of those formats.
 
 use crate::support::{Place, extant, extant_with};
-use extant_testkit::oracle::assert_clean;
+use extant_testkit::loopdev::{Access, LoopDevice};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::fs;
 use std::path::Path;
@@ -205,4 +207,24 @@ fn the_same_disk_gives_the_same_image_if_asked() {
         };
         assert!(same, "{extension}");
     }
+}
+
+#[test]
+fn a_disk_is_not_overwritten_with_itself_under_another_name() {
+    require!(Root, LoopDevices);
+    let place = Place::new();
+    let disk = place.join("disk");
+    mke2fs(&disk, 16 << 20, &["-t", "ext4"]);
+    let before = std::fs::read(&disk).unwrap();
+    let device = LoopDevice::attach(&disk, Access::ReadWrite).unwrap();
+    let number = std::os::unix::fs::MetadataExt::rdev(&device.path().metadata().unwrap());
+    let other = place.join("node");
+    let kind = rustix::fs::FileType::BlockDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, &other, kind, 0o600.into(), number).unwrap();
+    let (from, to) = (device.path().display().to_string(), place.arg("node"));
+    let run = extant(["convert", "--force", &from, &to]);
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("same disk"), "{}", run.stderr);
+    drop(device);
+    assert!(std::fs::read(&disk).unwrap() == before);
 }
