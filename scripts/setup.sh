@@ -31,6 +31,7 @@ needed=(
     modprobe:kmod
     nbd-server:nbd-server
     nbdcopy:libnbd-bin
+    nbdfuse:libnbd-bin
     nbdinfo:libnbd-bin
     nbdkit:nbdkit
     nginx:nginx-light
@@ -41,6 +42,7 @@ needed=(
     qemu-nbd:qemu-utils
     setcap:libcap2-bin
     setfacl:acl
+    setpriv:util-linux
     sgdisk:gdisk
     simg2img:android-sdk-libsparse-utils
     tar:tar

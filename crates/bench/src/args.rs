@@ -9,7 +9,8 @@ use std::path::PathBuf;
     name = "extant-bench",
     version,
     after_help = "Example:\n  extant-bench build --against kernel,mke2fs --runs 3 --json\n  \
-                  extant-bench metadata --variant create-own,unlink --workers 1,2"
+                  extant-bench metadata --variant create-own,unlink --workers 1,2\n  \
+                  extant-bench remote --variant first-byte,copy-out-20ms"
 )]
 pub(crate) struct Config {
     /// What to measure
@@ -37,7 +38,7 @@ pub(crate) struct Config {
     #[arg(long, value_delimiter = ',')]
     pub(crate) workers: Option<Vec<usize>>,
 
-    /// Variants to run [default: all]
+    /// Variants to run, or what the names of several begin with, up to a hyphen [default: all]
     #[arg(long, value_delimiter = ',')]
     pub(crate) variant: Option<Vec<String>>,
 
@@ -116,6 +117,26 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1_342_177_280)]
     pub(crate) bytes: u64,
 
+    /// Files in the image that `remote first-byte` looks into
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(100..=2_000_000))]
+    pub(crate) image_files: u64,
+
+    /// Files that `remote copy-out` and `remote copy-in` copy
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    pub(crate) copied: u64,
+
+    /// Files that peers copy, whose time is then scaled up [default: as many as --copied]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    pub(crate) peer_copied: Option<u64>,
+
+    /// Size of what `remote` streams and converts, in MiB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1_048_576))]
+    pub(crate) stream_mib: u64,
+
+    /// The command that `remote` measures [default: `extant` in the folder of this program]
+    #[arg(long)]
+    pub(crate) extant: Option<PathBuf>,
+
     /// Folder that `report` writes its results, tables and pictures to
     #[arg(long, default_value = "docs/report")]
     pub(crate) out: PathBuf,
@@ -175,6 +196,8 @@ pub(crate) enum WorkloadName {
     Stream,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
+    /// Use images behind servers, links with delays and formats, by the command `extant`
+    Remote,
     /// Simulate more cores than there are, from what is measured here (needs `--features
     /// lockstat,baseline`)
     Model,
@@ -230,6 +253,20 @@ pub(crate) enum Side {
     Raw,
     /// Memory
     Memcpy,
+    /// `nbdfuse`, which shows an export as a file
+    Nbdfuse,
+    /// `guestfish` of libguestfs
+    Guestfish,
+    /// `qemu-nbd`, the kernel's driver nbd and its ext4
+    QemuNbd,
+    /// `nbdcopy`
+    Nbdcopy,
+    /// `qemu-img convert`
+    QemuImg,
+    /// `img2simg`
+    Img2simg,
+    /// `simg2img`
+    Simg2img,
 }
 
 impl Side {
@@ -247,6 +284,13 @@ impl Side {
             Self::Debugfs => "debugfs",
             Self::Raw => "raw",
             Self::Memcpy => "memcpy",
+            Self::Nbdfuse => "nbdfuse",
+            Self::Guestfish => "guestfish",
+            Self::QemuNbd => "qemu-nbd",
+            Self::Nbdcopy => "nbdcopy",
+            Self::QemuImg => "qemu-img",
+            Self::Img2simg => "img2simg",
+            Self::Simg2img => "simg2img",
         }
     }
 }

@@ -51,6 +51,9 @@ fn machine() -> String {
         version("mke2fs", "-V"),
         version("genext2fs", "-V"),
         version("fuse2fs", "-V"),
+        version("nbdkit", "--version"),
+        version("nbdcopy", "--version"),
+        version("qemu-img", "--version"),
         Some(format!("extant {}", env!("CARGO_PKG_VERSION"))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")

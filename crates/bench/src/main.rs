@@ -6,6 +6,7 @@
 //! | `check` | oracles that judge a result before its time counts |
 //! | `crew` | workers that start together, and the time they take |
 //! | `fragments` | in how many pieces files and free space are |
+//! | `link` | a link between clients and a server, as long as asked for, and counted |
 //! | `locks` | lock statistics per operation |
 //! | `machine` | the machine and the build that measured |
 //! | `model` | more cores than there are, by simulation |
@@ -15,6 +16,7 @@
 //! | `peer` | running other programs, with their peak memory |
 //! | `report` | medians, ratios, the table and the JSON lines |
 //! | `results` | all workloads in one go, as tables and pictures |
+//! | `server` | programs that serve while others are measured |
 //! | `runner` | alternates the sides, so that a drift of the machine hits all of them |
 //! | `workload` | one file per workload |
 //!
@@ -28,6 +30,7 @@ mod args;
 mod check;
 mod crew;
 mod fragments;
+mod link;
 mod locks;
 mod machine;
 mod model;
@@ -35,6 +38,7 @@ mod peer;
 mod report;
 mod results;
 mod runner;
+mod server;
 mod shared_memory;
 mod side;
 mod source_tree;

@@ -3,8 +3,8 @@
 use crate::locks::LockTable;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,12 +37,7 @@ pub(crate) fn measure(commands: &mut [Command]) -> io::Result<Measured> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let child = command.spawn().map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!("cannot run {:?}: {e}", command.get_program()),
-            )
-        })?;
+        let child = command.spawn().map_err(|e| cannot_run(command, &e))?;
         peak = peak.max(finish(child, command)?);
     }
     Ok(Measured {
@@ -54,7 +49,13 @@ pub(crate) fn measure(commands: &mut [Command]) -> io::Result<Measured> {
 
 /// Waits for a child while sampling its peak memory.
 fn finish(child: Child, command: &Command) -> io::Result<Option<u64>> {
-    let pid = child.id();
+    let (output, peak) = while_sampling(child.id(), || child.wait_with_output());
+    succeeded(&output?, command)?;
+    Ok(peak)
+}
+
+/// Does `work` while sampling the peak memory of a process.
+fn while_sampling<T>(pid: u32, work: impl FnOnce() -> T) -> (T, Option<u64>) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let sampler = scope.spawn(|| {
@@ -65,24 +66,63 @@ fn finish(child: Child, command: &Command) -> io::Result<Option<u64>> {
             }
             peak
         });
-        let output = child.wait_with_output();
+        let result = work();
         done.store(true, Ordering::Relaxed);
-        let peak = sampler.join().unwrap_or(None);
-        let output = output?;
-        if output.status.success() {
-            Ok(peak)
-        } else {
-            Err(io::Error::other(format!(
-                "{command:?} ended with {}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            )))
-        }
+        (result, sampler.join().unwrap_or(None))
     })
 }
 
+/// Expects that a command ended with 0; what it said is in the error.
+fn succeeded(output: &Output, command: &Command) -> io::Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{command:?} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
+
+/// Runs a command for what it says, and measures the time from `start` to the first byte of that,
+/// in seconds.
+///
+/// # Errors
+/// A command that cannot be started, says nothing, or does not exit with 0; what it says of that is
+/// in the message.
+pub(crate) fn first_byte(start: Instant, command: &mut Command) -> io::Result<(Measured, Vec<u8>)> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| cannot_run(command, &e))?;
+    let mut said = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let (done, peak_rss) = while_sampling(child.id(), || {
+        let mut bytes = vec![0];
+        let first = said.read_exact(&mut bytes).map(|()| start.elapsed());
+        let rest = said.read_to_end(&mut bytes);
+        Ok::<_, io::Error>((first, rest, bytes, child.wait_with_output()?))
+    });
+    let (first, rest, bytes, output) = done?;
+    succeeded(&output, command)?;
+    rest?;
+    let first = first.map_err(|e| io::Error::new(e.kind(), format!("{command:?} says nothing")))?;
+    let measured = Measured {
+        value: first.as_secs_f64(),
+        peak_rss,
+        ..Measured::default()
+    };
+    Ok((measured, bytes))
+}
+
+fn cannot_run(command: &Command, error: &io::Error) -> io::Error {
+    let program = command.get_program();
+    io::Error::new(error.kind(), format!("cannot run {program:?}: {error}"))
+}
+
 /// `VmHWM` of a process, in bytes.
-fn peak_rss_of(pid: &str) -> Option<u64> {
+pub(crate) fn peak_rss_of(pid: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     line.split_whitespace()

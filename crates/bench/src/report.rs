@@ -67,7 +67,7 @@ pub(crate) fn print_json(rows: &[&Row]) {
 /// A table with how many times better the engine is than each row.
 pub(crate) fn print_table(rows: &[&Row]) {
     println!(
-        "{:<10} {:<13} {:<12} {:>7} {:>12} {:>12} {:>12} {:<5} {:>7} {:>9}",
+        "{:<10} {:<20} {:<12} {:>7} {:>12} {:>12} {:>12} {:<5} {:>7} {:>9}",
         "workload",
         "variant",
         "side",
@@ -91,7 +91,7 @@ pub(crate) fn print_table(rows: &[&Row]) {
             .map_or("-".to_owned(), |b| format!("{:.0}", b as f64 / 1048576.0));
         let digits = if row.unit == "ops/s" { 0 } else { 3 };
         println!(
-            "{:<10} {:<13} {:<12} {:>7} {:>12.digits$} {:>12.digits$} {:>12.digits$} {:<5} {:>7} {:>9.2}",
+            "{:<10} {:<20} {:<12} {:>7} {:>12.digits$} {:>12.digits$} {:>12.digits$} {:<5} {:>7} {:>9.2}",
             row.workload,
             row.variant,
             format!("{} [{}]", row.side, note + 1),

@@ -111,26 +111,38 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
         WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
         WorkloadName::Stream => Box::new(workload::stream::Stream::prepare(config)?),
+        WorkloadName::Remote => Box::new(workload::remote::Remote::prepare(config)?),
         WorkloadName::Model | WorkloadName::Report => {
             return Err("model and report measure other workloads".to_owned());
         }
     })
 }
 
+/// The variant of this name, or those whose names begin so.
+fn named(asked: &str, name: &str, shape: &Shape) -> Result<Vec<&'static str>, String> {
+    if let Some(exactly) = shape.variants.iter().find(|known| **known == asked) {
+        return Ok(vec![exactly]);
+    }
+    let begins = |known: &&&str| {
+        let rest = known.strip_prefix(asked);
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    };
+    let found: Vec<&'static str> = shape.variants.iter().filter(begins).copied().collect();
+    if found.is_empty() {
+        let all = shape.variants.join(", ");
+        return Err(format!("{name} has no variant {asked}; it has: {all}"));
+    }
+    Ok(found)
+}
+
 /// Everything to measure, in the order of one round: what is compared stands side by side.
 fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String> {
-    let variants: Vec<&'static str> = match &config.variant {
+    let variants = match &config.variant {
         None => shape.variants.to_vec(),
-        Some(asked) => asked
-            .iter()
-            .map(|v| {
-                let known = shape.variants.iter().find(|k| *k == v);
-                known.copied().ok_or_else(|| {
-                    let all = shape.variants.join(", ");
-                    format!("{name} has no variant {v}; it has: {all}")
-                })
-            })
-            .collect::<Result<_, _>>()?,
+        Some(asked) => {
+            let named = asked.iter().map(|asked| named(asked, name, shape));
+            named.collect::<Result<Vec<_>, _>>()?.concat()
+        }
     };
     let peers = match &config.against {
         _ if config.engine_only => Vec::new(),
@@ -204,13 +216,16 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
 }
 
 fn empty_row(workload: &dyn Workload, shape: &Shape, case: &Case) -> Row {
+    let (unit, better) = workload
+        .unit(case.variant)
+        .unwrap_or((shape.unit, shape.better));
     Row {
         workload: workload.name(),
         side: case.side.name(),
         variant: case.variant,
         workers: case.workers,
-        unit: shape.unit,
-        better: shape.better,
+        unit,
+        better,
         median: 0.0,
         min: 0.0,
         max: 0.0,

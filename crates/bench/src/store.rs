@@ -46,7 +46,8 @@ impl Store {
             KernelForm::Plain | KernelForm::DirectIo => "template",
         };
         let blocks = shape.block_size.unwrap_or(0);
-        let template = self.path(&format!("{name}-{}-{blocks}", shape.mib));
+        let (mib, inodes) = (shape.mib, shape.inodes);
+        let template = self.path(&format!("{name}-{mib}-{inodes}-{blocks}"));
         if !template.exists() {
             shape.format(form, &template)?;
         }

@@ -17,9 +17,9 @@ mod page;
 mod picture;
 mod plan;
 
-use crate::args::Config;
+use crate::args::{Config, WorkloadName};
 use crate::machine::Origin;
-use crate::runner;
+use crate::{runner, workload};
 use entry::Results;
 use plan::PARTS;
 use std::fs;
@@ -32,6 +32,12 @@ use std::path::Path;
 /// that cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let parts = chosen(config)?;
+    if parts
+        .iter()
+        .any(|part| part.workload == WorkloadName::Remote)
+    {
+        workload::remote::check(config)?;
+    }
     fs::create_dir_all(&config.out).map_err(|e| format!("{}: {e}", config.out.display()))?;
     let kept = config.out.join("results.jsonl");
     let mut failed = Vec::new();

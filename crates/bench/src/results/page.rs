@@ -15,6 +15,10 @@ const FIGURES: &[(&str, usize)] = &[
     ("handles per commit", 1),
     ("flushes per operation", 2),
     ("orphans noted per operation", 2),
+    ("round trips", 0),
+    ("requests", 0),
+    ("MiB moved", 2),
+    ("times the link's bound", 1),
 ];
 
 /// What the front page shows: what it is called there, the part, the variant, the workers (0:
@@ -350,6 +354,7 @@ fn value(row: &Entry) -> String {
 fn number(value: f64, unit: &str) -> String {
     match value {
         _ if unit == "s" => format!("{value:.2} s"),
+        v if unit == "ms" && v < 100.0 => format!("{v:.1}"),
         v if v >= 1e7 => format!("{:.1}M", v / 1e6),
         v if v >= 1e6 => format!("{:.2}M", v / 1e6),
         v if v >= 1e4 => format!("{:.0}k", v / 1e3),
@@ -501,6 +506,22 @@ mod tests {
         assert!(text.contains("\n- engine: fsync files\n"), "{text}");
         assert!(text.starts_with("Machine: one.\nBuild: abc.\n"), "{text}");
         assert!(tables(&results, &[], None).starts_with("A draft"), "{text}");
+    }
+
+    #[test]
+    fn milliseconds_have_a_digit_more_and_what_went_over_a_link_stands_beside_them() {
+        let mut rows = [entry("engine", 1, 7.25), entry("nbdfuse", 1, 218.4)];
+        for (row, round_trips) in rows.iter_mut().zip([8.0, 49.0]) {
+            (row.unit, row.better) = ("ms".to_owned(), "lower".to_owned());
+            row.variant = "first-byte-nbd-1ms".to_owned();
+            row.figures.insert("round trips".to_owned(), round_trips);
+        }
+        let text = table(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(
+            text,
+            "| ms | workers | engine | nbdfuse | x | round trips |\n|---|---|---|---|---|---|\n\
+             | first-byte-nbd-1ms | 1 | 7.2 | 218 | 30.1 | 8, 49 |\n"
+        );
     }
 
     #[test]

@@ -88,6 +88,9 @@ fn quicken(part: &mut Config) {
     part.transfers = part.transfers.min(100_000);
     part.entries = part.entries.min(15_000);
     part.bytes = part.bytes.min(335_544_320);
+    part.image_files = part.image_files.min(100_000);
+    part.copied = part.copied.min(200);
+    part.stream_mib = part.stream_mib.min(256);
 }
 
 /// All sides that mount.
@@ -220,4 +223,27 @@ pub(super) const PARTS: &[Part] = &[
     .against(MOUNTS)
     .variants(&["delalloc"])
     .size(|config| config.writes = 50_000),
+    Part::of(
+        "remote first byte",
+        WorkloadName::Remote,
+        "The first byte of a small file comes out of an image behind a server.",
+    )
+    .against(&[Side::Nbdfuse])
+    .variants(&["first-byte"]),
+    Part::of(
+        "remote copies",
+        WorkloadName::Remote,
+        "Many small files out of and into an image behind an NBD server.",
+    )
+    .against(&[Side::Nbdfuse])
+    .variants(&["copy-out", "copy-in"])
+    .size(|config| config.copied = 1_000),
+    Part::of(
+        "remote streams",
+        WorkloadName::Remote,
+        "A large file over NBD, and disks from and to formats.",
+    )
+    .against(&[Side::Nbdcopy, Side::QemuImg, Side::Img2simg, Side::Simg2img])
+    .variants(&["stream", "qcow2", "simg"])
+    .size(|config| config.stream_mib = 512),
 ];

@@ -14,6 +14,7 @@ pub(crate) mod metadata;
 pub(crate) mod orphan;
 pub(crate) mod overwrite;
 mod pattern;
+pub(crate) mod remote;
 pub(crate) mod smallfiles;
 pub(crate) mod sparse;
 pub(crate) mod stream;
@@ -28,6 +29,11 @@ pub(crate) trait Workload {
 
     /// What can be asked of it.
     fn shape(&self) -> Shape;
+
+    /// Unit of the results of a variant and which are better, where that is not as its shape says.
+    fn unit(&self, _variant: &str) -> Option<(&'static str, &'static str)> {
+        None
+    }
 
     /// The options a case is run with, for the report.
     fn options(&self, case: &Case) -> String;
