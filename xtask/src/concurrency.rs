@@ -30,6 +30,7 @@ Usage: cargo xtask tsan [PACKAGE] [FILTER]";
 const MODELS: &[(&str, &str, &str)] = &[
     ("loom", "extant-sync", "1000"),
     ("shuttle", "extant-sync", "1000"),
+    ("shuttle", "extant-blockdev", "1000"),
     // A whole file system is made and checked for each.
     ("shuttle", "extant-core", "200"),
 ];

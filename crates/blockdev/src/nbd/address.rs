@@ -81,6 +81,8 @@ pub struct NbdOptions {
     pub(super) connect_timeout: Duration,
     /// Time in which a server that owes an answer must send something.
     pub(super) answer_timeout: Duration,
+    /// As long as that, but while it has a flush to do.
+    pub(super) flush_timeout: Duration,
     /// Time for which a broken connection is tried again.
     pub(super) reconnect_for: Duration,
     /// The directory of certificates for TLS.
@@ -89,13 +91,15 @@ pub struct NbdOptions {
 
 impl NbdOptions {
     /// Makes options for reading: over at most 4 connections, with 10 seconds for a connection to
-    /// come about, 180 seconds without a sign of the server, and 30 seconds of trying again.
+    /// come about, 180 seconds without a sign of the server (30 minutes while it has a flush to
+    /// do), and 30 seconds of trying again.
     pub fn read_only() -> Self {
         Self {
             writable: false,
             connections: 4,
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(180),
+            flush_timeout: Duration::from_secs(30 * 60),
             reconnect_for: Duration::from_secs(30),
             certificates: None,
         }
@@ -139,7 +143,18 @@ impl NbdOptions {
         self
     }
 
+    /// Sets for how long the server may send nothing at all while it has a flush to do, if that is
+    /// longer than [`NbdOptions::answer_timeout`]: making much durable takes long. A flush that is
+    /// not answered in this time is an error, and so is everything that the device is asked from
+    /// then on. A host that no longer answers by TCP is not waited for so long.
+    #[must_use]
+    pub fn flush_timeout(mut self, limit: Duration) -> Self {
+        self.flush_timeout = limit;
+        self
+    }
+
     /// Sets for how long a broken connection is tried again before requests fail. Zero tries once.
+    /// All requests that wait for it wait together.
     #[must_use]
     pub fn reconnect_for(mut self, limit: Duration) -> Self {
         self.reconnect_for = limit;

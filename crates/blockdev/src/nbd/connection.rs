@@ -14,8 +14,10 @@
 //! - A connection that breaks while it has changes that are not durable, or not answered, says so
 //!   to the device ([`Fate`]) before any request learns that it is broken.
 
+use super::address::NbdOptions;
 use super::handshake::Export;
 use super::job::{Data, Fault, Job, Stage};
+use super::links::Link;
 use super::replies::{Part, Progress, Reader};
 use super::stream::Stream;
 use super::wire::{self, Command, export};
@@ -36,14 +38,47 @@ const WINDOW: usize = 32;
 pub(super) struct Fate(OnceLock<String>);
 
 impl Fate {
-    /// Notes that changes may be lost, and why.
-    pub(super) fn lose(&self, reason: &str) {
-        let _ = self.0.set(reason.to_owned());
+    /// Notes that changes may be lost, as a connection broke for this reason.
+    fn break_off(&self, reason: &str) {
+        self.lose(format_args!(
+            "the connection broke before everything that was written had been made durable \
+             ({reason})"
+        ));
+    }
+
+    /// Notes that changes may be lost, as the server answered a flush with this error.
+    fn refuse(&self, error: &io::Error) {
+        self.lose(format_args!(
+            "the server did not make durable what was written ({error})"
+        ));
+    }
+
+    fn lose(&self, what: fmt::Arguments<'_>) {
+        let _ = self.0.set(format!(
+            "{what}, so that some of it may be lost: open the export again"
+        ));
     }
 
     /// Why changes may be lost, if they may.
     pub(super) fn lost(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
+    }
+}
+
+/// For how long a server that owes an answer may send nothing at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    usual: Duration,
+    /// While a flush is open.
+    of_flush: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(options: &NbdOptions) -> Self {
+        Self {
+            usual: options.answer_timeout,
+            of_flush: options.flush_timeout.max(options.answer_timeout),
+        }
     }
 }
 
@@ -61,6 +96,8 @@ pub(super) struct Pending {
     pub(super) offset: u64,
     pub(super) len: u32,
     is_sent: bool,
+    /// For a flush: when it was begun.
+    flush_began: Option<Instant>,
     /// For a flush: the changes that were answered before it was sent.
     covers: u64,
     pub(super) progress: Progress,
@@ -113,7 +150,7 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) export: Export,
     fate: Arc<Fate>,
-    pub(super) limit: Duration,
+    patience: Patience,
     pub(super) state: Mutex<State>,
 }
 
@@ -164,24 +201,9 @@ impl Drop for Run<'_> {
     }
 }
 
-impl Connection {
-    pub(super) fn new(stream: Stream, export: Export, fate: Arc<Fate>, limit: Duration) -> Self {
-        let state = State {
-            reader: Some(Box::new(Reader::new())),
-            ..State::default()
-        };
-        Self {
-            stream,
-            export,
-            fate,
-            limit,
-            state: Mutex::new(&STATE, state),
-        }
-    }
-
-    /// How many threads have requests here; `None` when it is broken. An idle connection on which
-    /// something comes, or its end, is broken from then on.
-    pub(super) fn busy(&self) -> Option<usize> {
+impl Link for Connection {
+    /// An idle connection on which something comes, or its end, is broken from then on.
+    fn busy(&self) -> Option<usize> {
         let state = self.state.lock();
         if state.broken.is_some() {
             return None;
@@ -206,6 +228,22 @@ impl Connection {
             return None;
         }
         Some(state.runs)
+    }
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, export: Export, fate: Arc<Fate>, patience: Patience) -> Self {
+        let state = State {
+            reader: Some(Box::new(Reader::new())),
+            ..State::default()
+        };
+        Self {
+            stream,
+            export,
+            fate,
+            patience,
+            state: Mutex::new(&STATE, state),
+        }
     }
 
     /// Why it is broken.
@@ -241,9 +279,9 @@ impl Connection {
         let is_lost = state.changed > state.durable
             || pending
                 .iter()
-                .any(|open| open.is_sent && open.command.changes());
+                .any(|open| open.is_sent && open.command.happens_once());
         if is_lost {
-            self.fate.lose(reason);
+            self.fate.break_off(reason);
         }
         state.broken = Some(reason.into());
         self.stream.close();
@@ -258,10 +296,24 @@ impl Connection {
     pub(super) fn fail_with(&self, error: &io::Error) -> Broken {
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
-            io::ErrorKind::TimedOut => format!(
-                "the server owes an answer and sent nothing for {} seconds",
-                self.limit.as_secs_f32()
-            ),
+            // Ours; the system has one of the same kind.
+            io::ErrorKind::TimedOut if error.raw_os_error().is_none() => {
+                let state = self.state.lock();
+                let has_flush = state
+                    .pending
+                    .values()
+                    .any(|open| open.flush_began.is_some());
+                drop(state);
+                let waited = if has_flush {
+                    self.patience.of_flush
+                } else {
+                    self.patience.usual
+                };
+                format!(
+                    "the server owes an answer and sent nothing for {} seconds",
+                    waited.as_secs_f32()
+                )
+            }
             _ => error.to_string(),
         };
         self.fail(&reason);
@@ -297,8 +349,8 @@ impl Connection {
             drop(state);
             for job in jobs.iter_mut().filter(|job| job.outcome.is_none()) {
                 let is_sent = std::mem::replace(&mut job.stage, Stage::Unsent) == Stage::Sent;
-                if is_sent && job.command.changes() {
-                    self.fate.lose(&reason);
+                if is_sent && job.command.happens_once() {
+                    self.fate.break_off(&reason);
                     job.outcome = Some(Err(Fault::Unanswered(reason.clone())));
                 }
             }
@@ -361,6 +413,7 @@ impl Connection {
                 offset: job.offset,
                 len: job.len,
                 is_sent: false,
+                flush_began: (job.command == Command::Flush).then(Instant::now),
                 covers: state.changed,
                 progress: Progress::default(),
             };
@@ -409,7 +462,7 @@ impl Connection {
     /// Waits until the server takes more, and reads replies where no other thread does.
     fn wait_for_room(&self, run: &mut Run<'_>, jobs: &mut [Job<'_>]) -> Result<usize, Broken> {
         const LOOK_AGAIN: Duration = Duration::from_millis(5);
-        let over = Instant::now() + self.limit;
+        let mut over = Instant::now() + self.patience.usual;
         loop {
             if run.reader.is_none() {
                 let mut state = self.state.lock();
@@ -429,10 +482,31 @@ impl Connection {
                 Ok((_, true)) => return Ok(0),
                 Ok((true, _)) => return self.read_message(run, jobs),
                 Ok(_) if Instant::now() < over => {}
-                Ok(_) => return Err(self.fail_with(&io::ErrorKind::TimedOut.into())),
+                Ok(_) => match self.more_patience() {
+                    None => return Err(self.fail_with(&io::ErrorKind::TimedOut.into())),
+                    Some(more) => over = Instant::now() + more,
+                },
                 Err(error) => return Err(self.fail_with(&error)),
             }
         }
+    }
+
+    /// Reads `buf`, whose bytes the server owes.
+    pub(super) fn take(&self, reader: &mut Reader, buf: &mut [u8]) -> Result<(), Broken> {
+        reader
+            .read(&self.stream, buf, self.patience.usual, || {
+                self.more_patience()
+            })
+            .map_err(|error| self.fail_with(&error))
+    }
+
+    /// For how long the server may still send nothing, after the usual time, as it has a flush to
+    /// do; `None` if it has none, or its time is over, too.
+    fn more_patience(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let flushes = state.pending.values().filter_map(|open| open.flush_began);
+        let left = flushes.map(|began| self.patience.of_flush.saturating_sub(began.elapsed()));
+        left.max().filter(|left| !left.is_zero())
     }
 
     /// Waits until at least one of the thread's requests ends. Returns how many did.
@@ -518,6 +592,10 @@ impl Connection {
             } else if open.command == Command::Flush {
                 state.durable = state.durable.max(open.covers);
             }
+        }
+        // The next one may be a success although nothing became durable.
+        if let (Command::Flush, Err((errno, text))) = (open.command, &result) {
+            self.fate.refuse(&wire::told(*errno, text));
         }
         if open.run == run.number {
             end(&mut jobs[open.number], result, open.progress);

@@ -5,7 +5,7 @@ use super::extents::{Answer, Extents, Found};
 use super::job::{Data, Fault, Job, cut_mut, cut_shared};
 use super::pool::Pool;
 use super::stream::Stream;
-use super::wire::{Command, FUA, export};
+use super::wire::{self, Command, FUA, export};
 use crate::device::{total_len, write_zeroes};
 use crate::{AlignedBuf, BlockDevice, Completion, DeviceError, DeviceResult, Done, Request};
 use extant_sync::{
@@ -157,19 +157,7 @@ impl NbdDevice {
 
     fn failed(&self, command: Command, offset: u64, len: u64, fault: Fault) -> DeviceError {
         let source = match fault {
-            Fault::Server { errno, text } => {
-                // Of numbers that the protocol does not name nothing is known.
-                let errno = match errno {
-                    1 | 5 | 12 | 22 | 28 | 75 | 95 => errno.cast_signed(),
-                    _ => Errno::IO.raw_os_error(),
-                };
-                let known = io::Error::from_raw_os_error(errno);
-                if text.is_empty() || errno != Errno::IO.raw_os_error() {
-                    known
-                } else {
-                    io::Error::other(format!("{known}; the server says: {text}"))
-                }
-            }
+            Fault::Server { errno, text } => wire::told(errno, &text),
             Fault::Unanswered(reason) => io::Error::other(format!(
                 "the connection broke before the server answered ({reason})"
             )),

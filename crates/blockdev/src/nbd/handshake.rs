@@ -99,7 +99,7 @@ pub(super) fn open(
         ));
     }
     let deadline = Instant::now() + options.connect_timeout;
-    let stream = Stream::connect(address, deadline)?;
+    let stream = Stream::connect(address, deadline, options.answer_timeout)?;
     open_on(stream, address, options, deadline)
 }
 

@@ -6,8 +6,10 @@ use super::replies::{Part, Progress, Reader};
 use super::wire::{self, Command, Fields, chunk, spoken};
 use std::ops::Range;
 
-/// Most bytes of an error or of a list of extents.
+/// Most bytes of a list of extents.
 const MOST_TOLD: u32 = 1 << 20;
+/// Most bytes of an error: its text has at most 4096.
+const MOST_SAID: u32 = 16 << 10;
 
 /// A request as the thread that reads sees it.
 struct Open {
@@ -19,12 +21,6 @@ struct Open {
 }
 
 impl Connection {
-    fn take(&self, reader: &mut Reader, buf: &mut [u8]) -> Result<(), Broken> {
-        reader
-            .read(&self.stream, buf, self.limit)
-            .map_err(|error| self.fail_with(&error))
-    }
-
     fn take_vec(&self, reader: &mut Reader, len: u32) -> Result<Vec<u8>, Broken> {
         let mut bytes = vec![0; len as usize];
         self.take(reader, &mut bytes)?;
@@ -123,7 +119,7 @@ impl Connection {
             chunks = progress.chunks;
         })?;
         if !is_last {
-            return if chunks > most_chunks(open.len) {
+            return if chunks > most_chunks(&open) {
                 Err(self.wrong("a reply that does not end"))
             } else {
                 Ok(0)
@@ -229,7 +225,7 @@ impl Connection {
         len: u32,
     ) -> Result<(), Broken> {
         let known = matches!(kind, chunk::ERROR | chunk::ERROR_OFFSET);
-        if len > MOST_TOLD || (known && len < 6) {
+        if len > MOST_SAID || (known && len < 6) {
             return Err(self.wrong("an error of a wrong length"));
         }
         let told = self.take_vec(reader, len)?;
@@ -272,8 +268,11 @@ impl Connection {
     }
 }
 
-/// Most chunks of the reply to a request for `len` bytes: a hole and data in turn for each 128
-/// bytes are far more than any server sends.
-fn most_chunks(len: u32) -> u32 {
-    64 + len / 128
+/// Most chunks of the reply to a request. For a read, a hole and data in turn for each 128 bytes
+/// are far more than any server sends; others have one that counts, and errors.
+fn most_chunks(open: &Open) -> u32 {
+    match open.command {
+        Command::Read => 64 + open.len / 128,
+        _ => 64,
+    }
 }

@@ -8,6 +8,7 @@
 //! | `address.rs` | [`NbdAddress`], [`NbdOptions`] |
 //! | `device.rs` | [`NbdDevice`]: cutting requests, blocks of the server, batches |
 //! | `pool.rs` | connections: choosing one, making others, flushing all |
+//! | `links.rs` | which thread makes a connection that several wait for |
 //! | `connection.rs` | one connection: requests of many threads, and their replies |
 //! | `messages.rs` | replies, checked against what was asked |
 //! | `replies.rs` | the stream of replies, and what has come of a reply |
@@ -28,14 +29,25 @@
 //!   as before.
 //! - A change of which the server cannot have all bytes is sent again likewise.
 //! - A change that was sent and not answered is an error for its caller. It is never sent again:
-//!   the server may still do the first one, after what was written to the same place since.
-//! - If a change was not answered, or was answered and no flush has covered it, all requests of
-//!   the device fail from then on, with the reason. So no flush ever tells that a change is durable
-//!   that may be lost, whichever thread asks, no read shows what was there before a change that was
-//!   answered, and nothing is built on what may be gone. The user opens the export again, and a
-//!   journal does the rest.
+//!   the server may still do the first one, after what was written to the same place since. So is a
+//!   flush, and it is not sent again either: systems tell once that something could not be made
+//!   durable, to whichever flush asks first, and then call the next one a success.
+//! - If a change or a flush was not answered, if a change was answered and no flush has covered it,
+//!   or if a flush was answered with an error, all requests of the device fail from then on, with
+//!   the reason. So no flush ever tells that a change is durable that may be lost, whichever thread
+//!   asks, no read shows what was there before a change that was answered, and nothing is built on
+//!   what may be gone. The user opens the export again, and a journal does the rest.
 //! - A connection without such changes is replaced, and nobody notices: a server may start anew
 //!   under a mount that is idle.
+//! - One thread connects again, and all that wait have what comes of it (see `links.rs`).
+//!
+//! # When a server is silent
+//!
+//! A server that owes an answer and sends nothing at all for a time (`answer_timeout`) counts as
+//! gone: its connection is broken. While a flush is open the time is that of flushes, which is much
+//! longer: making much data durable takes long, and a server that does one request after the other
+//! says nothing else meanwhile. A host that is gone is not waited for so long: TCP has it answer
+//! (keepalive), and gives the connection up after `answer_timeout`, whatever is open.
 //!
 //! A flush is sent on each connection that has changes to be covered. What another connection
 //! promises is not asked for: it may be one to a server that has started anew meanwhile. A further
@@ -54,6 +66,7 @@ mod device;
 mod extents;
 mod handshake;
 mod job;
+mod links;
 mod messages;
 mod pool;
 mod replies;

@@ -1,18 +1,16 @@
-//! The connections of a device: how many, which one a request takes, and what happens when one
-//! breaks.
+//! The connections of a device: how one is made, which one a request takes, and what happens when
+//! one breaks.
 
 use super::address::{NbdAddress, NbdOptions};
-use super::connection::{Connection, Fate};
+use super::connection::{Connection, Fate, Patience};
 use super::handshake::{self, Export, Refusal};
 use super::job::{Fault, Job};
+use super::links::{Effort, Links, Reason};
 use super::stream::Stream;
 use super::wire::{Command, export};
-use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-static CONNECTIONS: LockClass = LockClass::new("nbd connections", Rank::Leaf);
 
 /// Pause before the second attempt to connect again; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -20,18 +18,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// How often requests are sent again while no reply at all comes.
 const ATTEMPTS: u32 = 5;
+/// Pause before a server that took no further connection is asked for one again.
+const UNTIL_MORE: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Default)]
-struct Known {
-    live: Vec<Arc<Connection>>,
-    /// A thread makes a connection.
-    is_connecting: bool,
-    /// The server does not take as many as it might.
-    is_refused: bool,
-    /// Why there will be none any more.
-    gone: Option<Refusal>,
-    /// The last attempt to connect again failed, after all of its time.
-    is_away: bool,
+impl Reason for Refusal {
+    fn is_final(&self) -> bool {
+        self.errno == Errno::STALE.raw_os_error()
+    }
 }
 
 /// Connections to one export.
@@ -43,8 +36,7 @@ pub(super) struct Pool {
     is_only: bool,
     export: Export,
     fate: Arc<Fate>,
-    known: Mutex<Known>,
-    made: Condvar,
+    links: Links<Connection, Refusal>,
 }
 
 impl Pool {
@@ -79,20 +71,15 @@ impl Pool {
         is_only: bool,
     ) -> Self {
         let fate = Arc::new(Fate::default());
-        let limit = options.answer_timeout;
-        let first = Connection::new(stream, export, Arc::clone(&fate), limit);
-        let known = Known {
-            live: vec![Arc::new(first)],
-            ..Known::default()
-        };
+        let patience = Patience::of(options);
+        let first = Connection::new(stream, export, Arc::clone(&fate), patience);
         Self {
             address: address.clone(),
             options: options.clone(),
             is_only,
             export,
             fate,
-            known: Mutex::new(&CONNECTIONS, known),
-            made: Condvar::new(),
+            links: Links::new(first, UNTIL_MORE),
         }
     }
 
@@ -119,13 +106,9 @@ impl Pool {
         }
     }
 
-    fn live(&self) -> Vec<Arc<Connection>> {
-        self.known.lock().live.clone()
-    }
-
     /// Connections with changes that are not durable.
     pub(super) fn dirty(&self) -> Vec<Arc<Connection>> {
-        let mut live = self.live();
+        let mut live = self.links.live();
         live.retain(|connection| connection.is_dirty());
         live
     }
@@ -136,89 +119,19 @@ impl Pool {
     /// # Errors
     /// Why there is none.
     pub(super) fn choose(&self) -> Result<Arc<Connection>, Refusal> {
-        loop {
-            let mut best: Option<(usize, Arc<Connection>)> = None;
-            let mut broken = Vec::new();
-            for connection in self.live() {
-                match connection.busy() {
-                    None => broken.push(connection),
-                    Some(0) => return Ok(connection),
-                    Some(busy) if best.as_ref().is_none_or(|(least, _)| busy < *least) => {
-                        best = Some((busy, connection));
-                    }
-                    Some(_) => {}
-                }
-            }
-            let mut known = self.known.lock();
-            known
-                .live
-                .retain(|live| !broken.iter().any(|broken| Arc::ptr_eq(live, broken)));
-            if let Some(refusal) = &known.gone {
-                return Err(refusal.clone());
-            }
-            let may_be_more = known.live.len() < self.most() && !known.is_refused;
-            match best {
-                Some((_, best)) if !may_be_more || known.is_connecting => return Ok(best),
-                None if known.is_connecting => {
-                    self.made.wait(&mut known);
-                    continue;
-                }
-                None if !known.live.is_empty() => continue,
-                best => {
-                    known.is_connecting = true;
-                    let is_away = known.is_away;
-                    drop(known);
-                    let made = match &best {
-                        // One more is no need.
-                        Some(_) => self.connect_once(),
-                        None => self.connect_again(is_away),
-                    };
-                    return self.settle(made, best.map(|(_, best)| best));
-                }
-            }
-        }
-    }
-
-    /// Enters what came of making a connection.
-    fn settle(
-        &self,
-        made: Result<Arc<Connection>, Refusal>,
-        instead: Option<Arc<Connection>>,
-    ) -> Result<Arc<Connection>, Refusal> {
-        let mut known = self.known.lock();
-        known.is_connecting = false;
-        self.made.notify_all();
-        match (made, instead) {
-            (Ok(connection), _) => {
-                known.is_away = false;
-                known.live.push(Arc::clone(&connection));
-                Ok(connection)
-            }
-            (Err(_), Some(instead)) => {
-                known.is_refused = true;
-                Ok(instead)
-            }
-            (Err(refusal), None) => {
-                known.is_away = true;
-                if refusal.errno == Errno::STALE.raw_os_error() {
-                    known.gone = Some(refusal.clone());
-                }
-                Err(refusal)
-            }
-        }
+        self.links.choose(self.most(), |effort| match effort {
+            Effort::Once => self.connect_once(),
+            Effort::ForAWhile => self.connect_again(),
+        })
     }
 
     /// Tries for a while.
-    fn connect_again(&self, is_away: bool) -> Result<Arc<Connection>, Refusal> {
+    fn connect_again(&self) -> Result<Connection, Refusal> {
         let over = Instant::now() + self.options.reconnect_for;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.connect_once() {
-                Err(refusal)
-                    if !is_away
-                        && refusal.errno != Errno::STALE.raw_os_error()
-                        && Instant::now() + pause < over =>
-                {
+                Err(refusal) if !refusal.is_final() && Instant::now() + pause < over => {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -227,7 +140,7 @@ impl Pool {
         }
     }
 
-    fn connect_once(&self) -> Result<Arc<Connection>, Refusal> {
+    fn connect_once(&self) -> Result<Connection, Refusal> {
         if self.is_only {
             return Err(Refusal {
                 reason: "the process that has the connection to it has ended".to_owned(),
@@ -236,7 +149,7 @@ impl Pool {
         }
         let (stream, export) = handshake::open(&self.address, &self.options)?;
         let fate = Arc::clone(&self.fate);
-        let made = Connection::new(stream, export, fate, self.options.answer_timeout);
+        let made = Connection::new(stream, export, fate, Patience::of(&self.options));
         if export != self.export {
             made.leave();
             let changed = if export.size == self.export.size {
@@ -258,7 +171,7 @@ impl Pool {
                 let _ = other.run(&mut [Job::read(0, vec![&mut byte])]);
             }
         }
-        Ok(Arc::new(made))
+        Ok(made)
     }
 
     /// Does all jobs: afterwards each has an outcome. Over a new connection where one breaks, as
@@ -270,7 +183,7 @@ impl Pool {
             let ended = match self.choose() {
                 Err(refusal) => Some((refusal.reason, refusal.errno)),
                 Ok(connection) => match self.lost() {
-                    Some(reason) => Some((uncertain(reason), Errno::IO.raw_os_error())),
+                    Some(reason) => Some((reason.to_owned(), Errno::IO.raw_os_error())),
                     None => {
                         let _ = connection.run(jobs);
                         let now = jobs.iter().filter(|job| job.outcome.is_none()).count();
@@ -299,7 +212,7 @@ impl Pool {
         let no_connection = |reason, errno| Fault::NoConnection { reason, errno };
         let certain = || match self.lost() {
             None => Ok(()),
-            Some(reason) => Err(no_connection(uncertain(reason), Errno::IO.raw_os_error())),
+            Some(reason) => Err(no_connection(reason.to_owned(), Errno::IO.raw_os_error())),
         };
         certain()?;
         let dirty = self.dirty();
@@ -337,16 +250,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for connection in &self.known.get_mut().live {
+        for connection in self.links.live() {
             connection.leave();
         }
     }
-}
-
-/// What follows from changes that may be lost.
-fn uncertain(reason: &str) -> String {
-    format!(
-        "the connection broke before everything that was written had been made durable ({reason}), \
-         so that some of it may be lost: open the export again"
-    )
 }

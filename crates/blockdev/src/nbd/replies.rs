@@ -41,12 +41,13 @@ impl Reader {
     }
 
     /// Fills `buf`. The server must send something within `limit`, and a whole message within four
-    /// times that.
+    /// times that. Before a message has begun, `more` may prolong the time when it is over.
     pub(super) fn read(
         &mut self,
         stream: &Stream,
         mut buf: &mut [u8],
         limit: Duration,
+        more: impl Fn() -> Option<Duration>,
     ) -> io::Result<()> {
         loop {
             let count = self.have.len().min(buf.len());
@@ -70,28 +71,33 @@ impl Reader {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(stream, limit)?;
+                    self.wait(stream, limit, &more)?;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn wait(&mut self, stream: &Stream, limit: Duration) -> io::Result<()> {
+    fn wait(
+        &mut self,
+        stream: &Stream,
+        limit: Duration,
+        more: impl Fn() -> Option<Duration>,
+    ) -> io::Result<()> {
         let mut left = limit;
         if self.has_begun {
             let now = Instant::now();
             let over = *self.over.get_or_insert(now + 4 * limit);
             left = left.min(over.saturating_duration_since(now));
         }
-        match stream.wait(true, false, left)? {
-            (true, _) => Ok(()),
-            _ if left.is_zero() => Err(io::ErrorKind::TimedOut.into()),
-            // Woken early, or the time is over: the next attempt tells.
-            _ => match stream.wait(true, false, Duration::ZERO)? {
-                (true, _) => Ok(()),
-                _ => Err(io::ErrorKind::TimedOut.into()),
-            },
+        loop {
+            if let (true, _) = stream.wait(true, false, left)? {
+                return Ok(());
+            }
+            left = match more() {
+                Some(more) if !self.has_begun => more,
+                _ => return Err(io::ErrorKind::TimedOut.into()),
+            };
         }
     }
 }

@@ -14,6 +14,10 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+/// Time without a sign of a host until it is asked for one, and between such questions.
+const UNTIL_ASKED: Duration = Duration::from_secs(60);
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(15);
+
 /// Most slices that Linux takes in one transfer.
 const MAX_SLICES: usize = 1024;
 
@@ -26,13 +30,18 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Connects.
+    /// Connects. A host that says nothing for about as long as `silence`, though it is asked for a
+    /// sign (TCP keepalive) or has something to confirm, is given up by the system.
     ///
     /// # Errors
     /// Those of the system, and that the time is over.
-    pub(super) fn connect(address: &NbdAddress, deadline: Instant) -> io::Result<Self> {
+    pub(super) fn connect(
+        address: &NbdAddress,
+        deadline: Instant,
+        silence: Duration,
+    ) -> io::Result<Self> {
         let socket = match &address.transport {
-            NbdTransport::Tcp(host, port) => connect_tcp(host, *port, deadline)?,
+            NbdTransport::Tcp(host, port) => connect_tcp(host, *port, deadline, silence)?,
             NbdTransport::Unix(path) => {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -176,7 +185,7 @@ impl Stream {
     }
 }
 
-fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<OwnedFd> {
+fn connect_tcp(host: &str, port: u16, deadline: Instant, silence: Duration) -> io::Result<OwnedFd> {
     let mut failure = None;
     for place in (host, port).to_socket_addrs()? {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -187,8 +196,13 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<OwnedFd> 
             Ok(stream) => {
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                // A host that went away is noticed also while nothing is asked.
+                // A host that went away is noticed also while nothing is asked, and while it has
+                // long to do what was.
                 sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, UNTIL_ASKED)?;
+                sockopt::set_tcp_keepintvl(&stream, BETWEEN_QUESTIONS)?;
+                let silence = silence.as_millis().clamp(1, i32::MAX as u128) as u32;
+                sockopt::set_tcp_user_timeout(&stream, silence)?;
                 return Ok(stream.into());
             }
             Err(error) => failure = Some(error),
@@ -277,5 +291,36 @@ impl Timed<'_> {
             self.wait(false, true)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_went_away_is_given_up_by_the_system() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = NbdAddress {
+            transport: NbdTransport::Tcp(
+                "127.0.0.1".to_owned(),
+                listener.local_addr().unwrap().port(),
+            ),
+            export: String::new(),
+            tls: false,
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let connect = |silence| Stream::connect(&address, deadline, silence).unwrap().socket;
+        let socket = connect(Duration::from_secs(180));
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), UNTIL_ASKED);
+        assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), BETWEEN_QUESTIONS);
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 180_000);
+        // What is longer than the system can count is as long as it can.
+        let socket = connect(Duration::MAX);
+        assert_eq!(
+            sockopt::tcp_user_timeout(&socket).unwrap(),
+            i32::MAX.cast_unsigned()
+        );
     }
 }

@@ -3,6 +3,9 @@
 //! Source: the NBD protocol document, `doc/proto.md` of the project NetworkBlockDevice/nbd. All
 //! numbers are big-endian.
 
+use rustix::io::Errno;
+use std::io;
+
 /// First half of a server's greeting.
 pub(super) const GREETING: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 /// Second half of the greeting of the newstyle negotiation; also begins every option.
@@ -88,6 +91,12 @@ impl Command {
         matches!(self, Self::Write | Self::Trim | Self::WriteZeroes)
     }
 
+    /// Whether it is never sent again after it may have reached the server: a change, which may
+    /// still be done later, and a flush, whose failure the server's system tells once.
+    pub(super) fn happens_once(self) -> bool {
+        self.changes() || self == Self::Flush
+    }
+
     /// The verb for errors.
     pub(super) fn verb(self) -> &'static str {
         match self {
@@ -170,13 +179,31 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a server says in words, fit for a message: of bounded length, without control characters.
+/// What a server says in words, fit for a message: of bounded length, without characters that
+/// command a terminal or turn the text around.
 pub(super) fn spoken(text: &[u8]) -> String {
     const MOST: usize = 300;
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * MOST)]);
     text.trim()
         .chars()
-        .filter(|c| !c.is_control())
+        .filter(|c| {
+            !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        })
         .take(MOST)
         .collect()
+}
+
+/// What an error of the server means, by its number and in its words.
+pub(super) fn told(errno: u32, text: &str) -> io::Error {
+    // Of numbers that the protocol does not name nothing is known.
+    let errno = match errno {
+        1 | 5 | 12 | 22 | 28 | 75 | 95 => errno.cast_signed(),
+        _ => Errno::IO.raw_os_error(),
+    };
+    let known = io::Error::from_raw_os_error(errno);
+    if text.is_empty() || errno != Errno::IO.raw_os_error() {
+        known
+    } else {
+        io::Error::other(format!("{known}; the server says: {text}"))
+    }
 }

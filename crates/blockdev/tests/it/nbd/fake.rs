@@ -91,6 +91,16 @@ pub(super) fn handshake(
     size: u64,
     flags: u16,
 ) -> std::io::Result<()> {
+    handshake_with(stream, size, flags, None)
+}
+
+/// As [`handshake`], with limits of requests: smallest, preferred and largest.
+pub(super) fn handshake_with(
+    stream: &mut (impl Read + Write),
+    size: u64,
+    flags: u16,
+    blocks: Option<[u32; 3]>,
+) -> std::io::Result<()> {
     stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
     take::<4>(stream)?;
     loop {
@@ -109,6 +119,10 @@ pub(super) fn handshake(
             7 => {
                 let export = [&[0, 0][..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
                 stream.write_all(&option_reply(option, 3, &export))?;
+                if let Some(blocks) = blocks {
+                    let limits = [&[0, 3][..], &blocks.map(u32::to_be_bytes).concat()].concat();
+                    stream.write_all(&option_reply(option, 3, &limits))?;
+                }
                 stream.write_all(&option_reply(option, 1, &[]))?;
                 return Ok(());
             }

@@ -1,6 +1,8 @@
 //! Servers that do not keep to the protocol: an error, in bounded time and memory.
 
-use super::fake::{ALL, Asked, Listener, chunk, handshake, option_reply, request, take};
+use super::fake::{
+    ALL, Asked, Listener, chunk, handshake, handshake_with, option_reply, request, take,
+};
 use extant_blockdev::{BlockDevice, NbdDevice, NbdOptions};
 use std::io::{Read, Result, Write};
 use std::os::unix::net::UnixStream;
@@ -133,6 +135,23 @@ fn a_reply_that_does_not_end_is_an_error() {
         error.repeat(1000)
     }));
     assert!(said.contains("does not end"), "{said}");
+    // A long range is no reason for a long reply where no data comes.
+    let listener = answers(|asked| {
+        let text = [&[0, 0, 0, 5, 0x0f, 0xa0][..], &[b'x'; 4000]].concat();
+        chunk(0, 0x8001, asked.cookie, &text).repeat(80)
+    });
+    let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+    let said = device.discard(0, SIZE).expect_err("wrong").to_string();
+    assert!(said.contains("does not end"), "{said}");
+}
+
+#[test]
+fn an_error_of_many_words_is_none() {
+    let said = read_fails(&answers(|asked| {
+        let text = [&[0, 0, 0, 5, 0xff, 0xff][..], &[b'x'; 0xffff]].concat();
+        chunk(1, 0x8001, asked.cookie, &text)
+    }));
+    assert!(said.contains("an error of a wrong length"), "{said}");
 }
 
 #[test]
@@ -150,7 +169,7 @@ fn a_chunk_of_four_gigabytes_takes_no_memory() {
 #[test]
 fn errors_of_the_server_are_told_in_its_words_without_control_characters() {
     let said = read_fails(&answers(|asked| {
-        let text = b"the disk\x1b[31m is gone";
+        let text = "the disk\x1b[31m is\u{202e} gone\u{9b}".as_bytes();
         let error = [&[0, 0, 0, 5, 0, text.len() as u8][..], text].concat();
         chunk(1, 0x8001, asked.cookie, &error)
     }));
@@ -200,6 +219,91 @@ fn extents_that_cannot_be_are_errors() {
         let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
         let said = device.next_data(0, SIZE).expect_err("wrong").to_string();
         assert!(said.contains(what), "{said}");
+    }
+}
+
+#[test]
+fn extents_of_single_bytes_are_no_reason_to_ask_for_ever() {
+    for flags in [0, 3] {
+        let questions = Arc::new(AtomicUsize::new(0));
+        let asked_for = Arc::clone(&questions);
+        let listener = answers(move |asked| {
+            asked_for.fetch_add(1, Ordering::SeqCst);
+            let told: Vec<u8> = [7, 1, flags]
+                .into_iter()
+                .flat_map(u32::to_be_bytes)
+                .collect();
+            chunk(1, 5, asked.cookie, &told)
+        });
+        let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+        let extents = device.data_extents(0..SIZE).expect("extents");
+        // Nothing is known to be zero as a block.
+        assert!(
+            matches!(&extents[..], [all] if *all == (0..SIZE)),
+            "{extents:?}"
+        );
+        let questions = questions.load(Ordering::SeqCst);
+        assert!(questions as u64 <= SIZE / 4096, "{questions} questions");
+    }
+}
+
+#[test]
+fn limits_that_cannot_be_are_refused_and_odd_ones_are_kept() {
+    for (size, blocks, what) in [
+        (SIZE, [0, 4096, 1 << 20], "make no sense"),
+        (SIZE, [3, 4096, 1 << 20], "make no sense"),
+        (SIZE, [128 << 10, 128 << 10, 1 << 20], "make no sense"),
+        (SIZE, [4096, 512, 1 << 20], "make no sense"),
+        (SIZE, [512, 4000, 1 << 20], "make no sense"),
+        (SIZE, [4096, 4096, 512], "make no sense"),
+        (SIZE, [4096, 4096, 5000], "make no sense"),
+        (SIZE, [512, 0, 1 << 20], "make no sense"),
+        (SIZE + 1, [512, 4096, 1 << 20], "do not reach"),
+        (u64::MAX, [1, 4096, 1 << 20], "which cannot be"),
+        (1 << 63, [1, 4096, 1 << 20], "which cannot be"),
+    ] {
+        let said = refused(move |mut stream| handshake_with(&mut stream, size, ALL, Some(blocks)));
+        assert!(said.contains(what), "{size} {blocks:?}: {said}");
+    }
+    for (size, blocks) in [
+        (SIZE, [64 << 10, 1 << 31, u32::MAX]),
+        (SIZE, [1, 1, 1]),
+        ((1 << 63) - 1, [1, 4096, u32::MAX]),
+        (0, [64 << 10, 64 << 10, 64 << 10]),
+    ] {
+        let [smallest, _, largest] = blocks;
+        let listener = Listener::new(move |mut stream| {
+            handshake_with(&mut stream, size, ALL, Some(blocks))?;
+            loop {
+                let asked = request(&mut stream)?;
+                let fits = asked.offset.is_multiple_of(smallest.into())
+                    && asked.len.is_multiple_of(smallest)
+                    && asked.len <= largest
+                    && asked.len > 0;
+                // It is silent about what it does not take.
+                if !fits {
+                    return stream.read_to_end(&mut Vec::new()).map(drop);
+                }
+                let answer = match asked.command {
+                    0 => chunk(
+                        1,
+                        1,
+                        asked.cookie,
+                        &data(asked.offset, &vec![7; asked.len as usize]),
+                    ),
+                    _ => chunk(1, 0, asked.cookie, &[]),
+                };
+                stream.write_all(&answer)?;
+            }
+        });
+        let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+        assert_eq!(device.size(), size);
+        assert!((4096..=1 << 20).contains(&device.preferred_io()));
+        let mut buf = vec![0; size.min(100) as usize];
+        let at = size.saturating_sub(200);
+        device.read_at(at, &mut buf).expect("a read");
+        assert!(buf.iter().all(|byte| *byte == 7));
+        device.write_at(at, &buf).expect("a write");
     }
 }
 

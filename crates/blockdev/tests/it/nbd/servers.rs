@@ -93,7 +93,7 @@ fn check_file(path: &Path, model: &[u8], context: &str) {
 #[test]
 fn a_file_behind_nbdkit_has_what_was_written_through_each_filter() {
     let seed = seed_from_env("nbdkit");
-    let filters: [&[&str]; 9] = [
+    let filters: [&[&str]; 10] = [
         &[],
         &["--filter=noextents"],
         &["--filter=nozero"],
@@ -111,6 +111,12 @@ fn a_file_behind_nbdkit_has_what_was_written_through_each_filter() {
             "blocksize-minimum=512",
             "blocksize-preferred=65536",
             "blocksize-maximum=131072",
+            "blocksize-error-policy=error",
+        ],
+        &[
+            "--filter=blocksize-policy",
+            "blocksize-minimum=65536",
+            "blocksize-preferred=65536",
             "blocksize-error-policy=error",
         ],
     ];
@@ -131,6 +137,9 @@ fn a_file_behind_nbdkit_has_what_was_written_through_each_filter() {
                 (device.logical_sector(), device.preferred_io()),
                 (512, 65536)
             );
+        }
+        if number == 9 {
+            assert_eq!(device.logical_sector(), 65536);
         }
         assert!(device.knows_holes());
         let model = exercise(&device, &mut Rng::new(seed + number as u64), 150);
