@@ -6,6 +6,7 @@ use crate::transmit::Session;
 use extant_blockdev::{DeviceError, DeviceResult, SharedDevice};
 use extant_sync::{LockClass, Mutex, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 
 static CLIENTS: LockClass = LockClass::new("served clients", Rank::Leaf);
 
-/// Time in which a client must say something while it negotiates.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without a sign of a client's host until it is asked for one.
+const UNTIL_ASKED: Duration = Duration::from_secs(300);
 
 /// Time that clients have to take their answers when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -34,15 +35,18 @@ pub struct Limits {
     pub threads: usize,
     /// Bytes that one request carries at most, and all requests of one connection together.
     pub payload: u32,
+    /// Time in which a client must have chosen the export: one that does not has its place taken.
+    pub negotiation: Duration,
 }
 
 impl Default for Limits {
-    /// 16 connections with 4 threads each, and 32 MiB, which clients take for granted.
+    /// 16 connections with 4 threads each, 32 MiB, which clients take for granted, and 20 seconds.
     fn default() -> Self {
         Self {
             connections: 16,
             threads: 4,
             payload: 32 << 20,
+            negotiation: Duration::from_secs(20),
         }
     }
 }
@@ -314,6 +318,9 @@ impl NbdServer {
                     Listener::Tcp(listener) => listener.accept().map(|(stream, _)| {
                         // Replies are whole messages.
                         let _ = stream.set_nodelay(true);
+                        // A host that went away gives its place back.
+                        let _ = sockopt::set_socket_keepalive(&stream, true)
+                            .and_then(|()| sockopt::set_tcp_keepidle(&stream, UNTIL_ASKED));
                         Socket::Tcp(stream)
                     }),
                 };
@@ -443,10 +450,48 @@ impl Drop for Leaves<'_> {
     }
 }
 
+/// A connection whose client must come to an end with its options.
+struct Hurried<'a> {
+    socket: &'a mut Socket,
+    over: Instant,
+}
+
+impl Hurried<'_> {
+    /// Has the next transfer take no longer than what is left of the time.
+    fn hurry(&self) -> io::Result<()> {
+        let left = self.over.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_patience(Some(left))
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.hurry()?;
+        self.socket.read(buf)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.hurry()?;
+        self.socket.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Serves one client until it leaves.
 fn serve(shared: &Shared, mut socket: Socket) -> io::Result<()> {
-    socket.set_patience(Some(PATIENCE))?;
-    let Some(settled) = negotiate(&mut socket, shared)? else {
+    let mut hurried = Hurried {
+        socket: &mut socket,
+        over: Instant::now() + shared.limits.negotiation,
+    };
+    let Some(settled) = negotiate(&mut hurried, shared)? else {
         return Ok(());
     };
     socket.set_patience(None)?;

@@ -241,6 +241,45 @@ fn no_more_connections_than_said_are_served_at_a_time() {
     drop(second);
 }
 
+#[test]
+fn a_client_that_does_not_come_to_an_end_with_its_options_loses_its_place() {
+    let running = |connections| {
+        let limits = Limits {
+            connections,
+            negotiation: Duration::from_millis(600),
+            ..Limits::default()
+        };
+        let options = ServeOptions {
+            limits,
+            ..ServeOptions::default()
+        };
+        Running::new(MemoryDevice::new(SIZE), options)
+    };
+    let server = running(1);
+    // A byte of an option now and then: each comes soon enough, and the whole never does.
+    let mut slow = client(&server);
+    let said = [&3_u32.to_be_bytes()[..], &option(7, &[0; 100])].concat();
+    let began = Instant::now();
+    for byte in said {
+        if slow.write_all(&[byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(is_closed(&mut slow));
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "before it was done"
+    );
+    still_serves(&server);
+    // One that has chosen may rest.
+    let server = running(2);
+    let mut idle = chosen(&server);
+    std::thread::sleep(Duration::from_millis(900));
+    idle.write_all(&request(0, 3, 0, 0)).expect("a request");
+    assert_eq!(answer(&mut idle), 0);
+}
+
 /// A device on which nothing works.
 #[derive(Debug)]
 struct Broken;
