@@ -173,6 +173,9 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image" => {
             crate::disks::corpus(name)
         }
+        "nbd_negotiation" | "nbd_replies" | "nbd_extents" | "nbd_options" | "nbd_requests" => {
+            crate::network::corpus(name)
+        }
         "mkfs_options" => vec![
             [
                 &[0, 0, 16, 0, 2, 2, 0, 0, 6, 4, 0, 0],

@@ -11,6 +11,7 @@
 //! | `journal` | the journal: superblock, blocks, fast commits, a whole log |
 //! | `outside` | what comes from elsewhere: archives, options, partition tables, undo files |
 //! | `disks` | formats of disk images |
+//! | `network` | what servers and clients of NBD say |
 //! | `image` | a whole image with some bytes changed |
 //! | [`corpus`] | inputs to begin with: valid ones |
 //!
@@ -26,6 +27,7 @@ mod directories;
 mod disks;
 mod image;
 mod journal;
+mod network;
 mod outside;
 mod structures;
 
@@ -83,6 +85,11 @@ targets! {
     disks::simg_image(1500),
     disks::vmdk_description(4000),
     disks::compressed_image(2000),
+    network::nbd_negotiation(4000),
+    network::nbd_replies(1500),
+    network::nbd_extents(2000),
+    network::nbd_options(2000),
+    network::nbd_requests(2000),
     image::image_read(150),
     image::image_checked(100),
 }

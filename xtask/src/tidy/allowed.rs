@@ -234,6 +234,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-image",
             "extant-jbd2",
             "extant-mkfs",
+            "extant-serve",
         ],
     ),
     (
