@@ -163,6 +163,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         1
     }
 
+    /// How many requests are worth having under way at once, because each takes a round trip
+    /// however little it asks for; 1 where nothing is gained. Where it is more, callers that go
+    /// through many places ask for them together: in batches, and from several threads. The default
+    /// is 1.
+    fn in_flight(&self) -> usize {
+        1
+    }
+
     /// The first range at or after byte `from`, and before byte `end`, that may hold anything but
     /// zeroes; `None` if there is none. The default knows no holes.
     ///

@@ -68,6 +68,17 @@ impl Request {
         }
     }
 
+    /// Makes a write of a copy of the slices, one after the other, at `offset`.
+    pub fn write_copy(offset: u64, slices: &[IoSlice<'_>]) -> Self {
+        let mut buf = AlignedBuf::zeroed(slices.iter().map(|slice| slice.len()).sum());
+        let mut at = 0;
+        for slice in slices {
+            buf[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        Self::write(offset, buf)
+    }
+
     /// Returns the buffer a read filled; nothing for other requests.
     pub fn into_read_buf(self) -> Option<AlignedBuf> {
         match self {

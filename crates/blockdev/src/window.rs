@@ -189,6 +189,10 @@ impl BlockDevice for WindowDevice {
         self.inner.parallel_writes()
     }
 
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.len);
         if from >= end {

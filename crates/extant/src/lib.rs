@@ -81,6 +81,7 @@
 //! | `file` | [`File`] |
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
+//! | `scouts` | threads that go ahead of a walk where the device is far |
 //! | `metadata` | [`Metadata`] |
 //! | [`device`] | what an implementation of [`BlockDevice`] is made of |
 //! | `quota` | what users, groups and projects use and may use |
@@ -115,6 +116,7 @@ mod path;
 mod quota;
 mod read_dir;
 mod remove;
+mod scouts;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, ImageError, Result};

@@ -1,6 +1,7 @@
 //! Walking everything below a directory.
 
 use crate::read_dir::{Listing, is_sound_name, join};
+use crate::scouts::Scouts;
 use crate::{Cause, Error, File, FileType, Filesystem, Metadata, Result};
 use extant_core::inode::{Held, Inode, InodeId};
 use extant_core::ops;
@@ -25,6 +26,7 @@ const LONGEST_PATH: usize = 2 << 20;
 /// entered once: one that has a second place, which only a corrupt file system has, is an error
 /// there, so the walk ends.
 pub struct Walk {
+    scouts: Option<Scouts>,
     fs: Filesystem,
     start: Option<(PathBuf, Arc<Inode>)>,
     /// Directories being listed, outermost first.
@@ -79,6 +81,7 @@ impl fmt::Debug for WalkEntry {
 impl Walk {
     pub(crate) fn new(fs: Filesystem, path: PathBuf, inode: Arc<Inode>) -> Self {
         Self {
+            scouts: None,
             fs,
             start: Some((path, inode)),
             open: Vec::new(),
@@ -95,6 +98,20 @@ impl Walk {
     /// reads only what is worth it.
     pub fn leave_out(&mut self, unwanted: impl Fn(u32) -> bool + Send + Sync + 'static) {
         self.unwanted = Some(Box::new(unwanted));
+    }
+
+    /// Says that all of it will be walked through. Where the device takes its time for each request
+    /// and the file system is open for reading, threads then go ahead of the walk, which finds in
+    /// memory what it needs.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        if let Some((_, inode)) = &self.start
+            && inode.is_dir()
+            && self.fs.caller().is_none()
+        {
+            self.scouts = Scouts::start(self.fs.fs(), inode.ino(), ops::Ahead::Directories);
+        }
+        self
     }
 
     /// Leaves out what is below the directory that was given out last.
@@ -115,6 +132,9 @@ impl Walk {
         };
         let (listing, outcome) = Listing::read(self.fs.fs(), &inode);
         self.failed = outcome.err().map(|e| Error::engine(&path, e));
+        if let Some(scouts) = &self.scouts {
+            scouts.passed(listing.len());
+        }
         self.path = path.into_os_string().into_vec();
         self.open.push(Level {
             path_len: self.path.len(),

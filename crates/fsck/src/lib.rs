@@ -119,6 +119,9 @@ impl Progress for () {
     fn advance(&self, _: u64) {}
 }
 
+/// Threads at most that mostly wait for a device.
+const MOST_THREADS: usize = 32;
+
 /// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it
 /// lies in and the size of blocks, or `None` if there is none.
 ///
@@ -166,6 +169,7 @@ pub fn check_with_journal(
     let has_journal = journal.is_some();
     let (device, recovered, before) =
         journal::recovered(device, journal, options.as_is, &mut sink)?;
+    let in_flight = device.in_flight();
     let of = survey::Input {
         device,
         recovered,
@@ -173,7 +177,22 @@ pub fn check_with_journal(
         remembers_errors: before.has(Code::SuperblockState),
         as_is: options.as_is,
     };
-    let mut report = survey::run(of, sink, progress)?.report;
+    let run = || survey::run(of, sink, progress).map(|survey| survey.report);
+    let mut report = with_threads(in_flight, run)?;
     report.add_missing(before);
     Ok(report)
+}
+
+/// Does work with more threads than usual, if that many requests are worth having under way at
+/// once.
+fn with_threads<T: Send>(in_flight: usize, work: impl FnOnce() -> T + Send) -> T {
+    let wanted = in_flight.min(MOST_THREADS);
+    if wanted <= rayon::current_num_threads() {
+        return work();
+    }
+    match rayon::ThreadPoolBuilder::new().num_threads(wanted).build() {
+        Ok(pool) => pool.install(work),
+        // The system has no more threads.
+        Err(_) => work(),
+    }
 }

@@ -3,7 +3,9 @@
 //! The images stay in the log, which nobody writes while a file system is open for reading: a few
 //! bytes of memory for each of them is all that a replay costs.
 
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
+use extant_blockdev::{
+    BlockDevice, Completion, DeviceError, DeviceResult, Done, Request, SharedDevice,
+};
 use extant_format::jbd2::restore_escaped;
 use extant_format::{BlockSize, Pblk};
 use std::collections::BTreeMap;
@@ -91,6 +93,15 @@ impl ReplayedBlocks {
         if !(one && self.contains(first)) {
             device.read_at(offset, buf)?;
         }
+        self.patch(log, offset, buf)
+    }
+
+    /// Puts the images that lie in a range of the device over what was read of it.
+    fn patch(&self, log: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        let size = u64::from(self.block_size.bytes());
+        let end = offset.saturating_add(buf.len() as u64);
+        let first = Pblk::new(offset / size);
+        let past = Pblk::new(end.div_ceil(size));
         if first >= past {
             return Ok(());
         }
@@ -188,8 +199,37 @@ impl BlockDevice for ReplayedDevice {
         self.inner.name()
     }
 
+    /// Ends before it returns. Reads are those of the device below, together.
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        let is_read = |request: &Request| matches!(request, Request::Read { .. });
+        if !batch.iter().all(is_read) {
+            let one = |mut request| {
+                let result = match &mut request {
+                    Request::Read { offset, buf } => self.read_at(*offset, buf),
+                    Request::Flush => Ok(()),
+                    _ => Err(DeviceError::ReadOnly {
+                        device: self.name(),
+                    }),
+                };
+                Done { request, result }
+            };
+            return Completion::ended(batch.into_iter().map(one).collect());
+        }
+        let patched = self.inner.submit(batch).wait().into_iter().map(|mut done| {
+            if let (Ok(()), Request::Read { offset, buf }) = (&done.result, &mut done.request) {
+                done.result = self.blocks.patch(&*self.log, *offset, buf);
+            }
+            done
+        });
+        Completion::ended(patched.collect())
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         self.inner.prefetch(ranges);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
     }
 
     fn logical_sector(&self) -> u32 {

@@ -284,6 +284,10 @@ impl BlockDevice for RemoteDevice {
         PIECE as u32
     }
 
+    fn in_flight(&self) -> usize {
+        self.fetcher.most_in_flight
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         for range in ranges {
             self.fetcher

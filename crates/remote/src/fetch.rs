@@ -26,8 +26,9 @@ pub(crate) struct Fetcher {
     pin: Pin,
     timeouts: Timeouts,
     runtime: Handle,
-    /// Requests that may be under way.
+    /// Requests that may be under way, and how many these are at first.
     in_flight: Semaphore,
+    pub(crate) most_in_flight: usize,
     /// Those of them that nobody waits for yet.
     ahead: Semaphore,
     /// Pieces that may be coming before reading ahead stops.
@@ -59,6 +60,7 @@ impl Fetcher {
             timeouts: options.timeouts,
             runtime: runtime::handle()?,
             in_flight: Semaphore::new(in_flight),
+            most_in_flight: in_flight,
             ahead: Semaphore::new(in_flight.div_ceil(2)),
             most_coming: (options.cache_bytes / PIECE / 2) as usize,
         }))

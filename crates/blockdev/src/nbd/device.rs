@@ -16,7 +16,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 static TURN: LockClass = LockClass::new("nbd part of a block", Rank::Leaf);
 static CHANGES: RmwClass = RmwClass::new("nbd changes");
@@ -27,6 +28,11 @@ const PIECE: u32 = 256 << 10;
 const STRETCH: u32 = 64 << 20;
 /// Most bytes that are copied at a time where a request does not fit the server's blocks.
 const BOUNCE: u64 = 1 << 20;
+/// From this time on that the quickest read took, the server is far: several requests at a time are
+/// quicker than one after the other, whatever the processors are busy with.
+const FAR: Duration = Duration::from_micros(300);
+/// Requests that are worth having under way with a server that is far.
+const IN_FLIGHT: usize = 32;
 
 /// An export of an NBD server as a device.
 #[derive(Debug)]
@@ -38,6 +44,8 @@ pub struct NbdDevice {
     begun: CountedAtomicU64,
     ended: CountedAtomicU64,
     extents: Extents,
+    /// Nanoseconds that the quickest read of one request took; the largest number before the first.
+    quickest: AtomicU64,
     /// A flush has succeeded.
     has_flushed: AtomicBool,
     /// Whether a thread reads, patches and writes a block that it changes a part of.
@@ -113,6 +121,7 @@ impl NbdDevice {
         }
         Ok(Self {
             extents: Extents::new(),
+            quickest: AtomicU64::new(u64::MAX),
             pool,
             is_writable: options.writable,
             name,
@@ -183,7 +192,16 @@ impl NbdDevice {
         if changes {
             self.begun.fetch_add(1, Ordering::SeqCst);
         }
+        let is_one_read = matches!(&jobs[..], [job] if job.command == Command::Read);
+        let begun = is_one_read.then(Instant::now);
         self.pool.perform(jobs);
+        if let Some(begun) = begun {
+            let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            // Of two that meet one may be lost: there are more.
+            if took < self.quickest.load(Ordering::Relaxed) {
+                self.quickest.store(took, Ordering::Relaxed);
+            }
+        }
         if changes {
             self.ended.fetch_add(1, Ordering::SeqCst);
         }
@@ -575,6 +593,13 @@ impl BlockDevice for NbdDevice {
 
     fn parallel_writes(&self) -> usize {
         self.pool.most().min(4)
+    }
+
+    /// Many, where no read came back at once so far.
+    fn in_flight(&self) -> usize {
+        let quickest = self.quickest.load(Ordering::Relaxed);
+        let is_far = quickest != u64::MAX && Duration::from_nanos(quickest) >= FAR;
+        if is_far { IN_FLIGHT } else { 1 }
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {

@@ -18,6 +18,8 @@ pub(super) fn run(args: &Find, location: &Whereabouts) -> Outcome {
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     if from.is_root() && args.max_depth.is_none() && wanted.asks_inodes() {
         leave_out_others(&fs, &wanted, &mut walk);
+    } else if args.max_depth.is_none() {
+        walk = walk.whole();
     }
     let mut output = Output::new();
     let mut all_done = true;

@@ -82,7 +82,7 @@ impl Listing<'_> {
         if !self.args.recursive {
             return self.directory(path, self.headings);
         }
-        for entry in self.fs.walk(path).map_err(fail)? {
+        for entry in self.fs.walk(path).map_err(fail)?.whole() {
             match entry {
                 Ok(entry) if entry.metadata().is_dir() => self.directory(entry.path(), true)?,
                 Ok(_) => {}

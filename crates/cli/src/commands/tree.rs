@@ -12,6 +12,9 @@ pub(super) fn run(args: &Tree, location: &Whereabouts) -> Outcome {
     let from = ImagePath::parse(&args.path)?;
     let fs = from.open(location)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
+    if args.max_depth.is_none() {
+        walk = walk.whole();
+    }
     let mut output = Output::new();
     // For each level above the current one: whether more names come after it.
     let mut more: Vec<bool> = Vec::new();

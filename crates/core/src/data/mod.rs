@@ -41,6 +41,7 @@
 //! | `range/reshape` | another kind of map for a file |
 //! | `range/zeros` | making zeros on the device |
 //! | `stored/read` | reading a range as the map and the device have it |
+//! | `stored/together` | reading the content of many small files with one batch of reads |
 //! | `stored/seek` | where data and holes begin, and where data lies on the device |
 //! | `stored/stream` | reading a whole file in order, holes kept apart |
 //! | `times` | times that writes leave behind |
@@ -88,6 +89,7 @@ pub use range::truncate::{grow, truncate, truncate_with};
 pub use stored::read::{read_at, read_content};
 pub use stored::seek::{Extent, allocated, extents, seek_data, seek_hole};
 pub use stored::stream::{Sink, stream, stream_live};
+pub use stored::together::read_together;
 pub use writeback::durable::{ErrorMark, invalidate, writeback};
 pub(crate) use writeback::durable::{What, fsync, write_back_early};
 pub(crate) use writeback::flusher::make_room;

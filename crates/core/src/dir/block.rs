@@ -17,6 +17,8 @@ use std::ops::{ControlFlow, Range};
 
 /// Most blocks that a listing reads ahead.
 const READ_AHEAD: u64 = 64;
+/// Most of them where several requests are under way at once.
+const READ_FAR_AHEAD: u64 = 1024;
 
 /// A directory that is being read: its inode, and how its entries are laid out.
 pub(super) struct Directory<'a> {
@@ -201,7 +203,9 @@ impl<'a> Directory<'a> {
             // Holes, which cost nothing, may be as long as they like.
             window = match runs.as_slice() {
                 [only] if only.target == Target::Hole => window.saturating_mul(16).min(1 << 32),
-                _ => (window * 2).min(READ_AHEAD),
+                _ if window < READ_AHEAD => window * 2,
+                _ if self.fs.device().in_flight() > 1 => (window * 2).min(READ_FAR_AHEAD),
+                _ => READ_AHEAD,
             };
         }
         Ok(None)
@@ -209,6 +213,13 @@ impl<'a> Directory<'a> {
 
     /// Asks for the written blocks of `runs` before they are needed one by one.
     fn read_ahead(&self, runs: &[Mapping]) {
+        // Otherwise it is one read at most.
+        let is_more = runs.len() > 1 || runs.iter().any(|run| run.len > READ_AHEAD);
+        if is_more && self.fs.device().in_flight() > 1 {
+            let mut blocks = Vec::new();
+            add_blocks(runs, &mut blocks);
+            return self.fs.cache().prefetch_all(blocks);
+        }
         for run in runs {
             let Target::Written(first) = run.target else {
                 continue;
@@ -230,11 +241,33 @@ impl<'a> Directory<'a> {
         Ok(())
     }
 
+    /// Adds where the first blocks lie that a listing reads, as far as that is known.
+    pub(super) fn add_first_blocks(&self, blocks: &mut Vec<Pblk>) {
+        if self.inode.is_inline() {
+            return;
+        }
+        let first = 0..self.blocks().min(READ_AHEAD);
+        for run in Runs::over(self.fs, self.inode, first) {
+            let Ok(run) = run else { return };
+            add_blocks(&[run], blocks);
+        }
+    }
+
     fn too_large(&self) -> Error {
         let most = self.fs.geometry().blocks_count();
         let expected = Expected::AtMost(most);
         let source = FormatError::new(Structure::Inode, "size in blocks", self.blocks(), expected);
         Error::corrupt(Place::Inode(self.inode.ino()), source)
+    }
+}
+
+/// Adds the written blocks of runs, of which no more than are read ahead.
+fn add_blocks(runs: &[Mapping], blocks: &mut Vec<Pblk>) {
+    for run in runs {
+        if let Target::Written(first) = run.target {
+            let end = first.get().saturating_add(run.len.min(READ_FAR_AHEAD));
+            blocks.extend((first.get()..end).map(Pblk::new));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `ahead` | blocks of several directories, before these are listed |
 //! | `block` | reading directory blocks: verified once per load, read ahead |
 //! | `matching` | comparing names, case-insensitively where the directory asks for it |
 //! | `lookup` | from a name to an inode number |
@@ -37,6 +38,7 @@
 //! - A change that fails has changed nothing.
 //! - Where listings go by position entries do not move.
 
+mod ahead;
 mod block;
 mod convert;
 mod form;
@@ -55,6 +57,7 @@ mod room;
 mod split;
 mod state;
 
+pub(crate) use ahead::read_ahead;
 pub(crate) use grow::{init, init_credits};
 pub(crate) use insert::{insert, insert_credits};
 pub use listing::readdir_live;

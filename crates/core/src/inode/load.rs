@@ -14,7 +14,9 @@ use extant_sync::pin;
 use std::sync::Arc;
 
 /// Bytes of an inode table that are read at once.
-const READAHEAD_BYTES: u32 = 64 << 10;
+pub(super) const READAHEAD_BYTES: u32 = 64 << 10;
+/// Bytes of one that are read with the block of a new inode, where each request takes a round trip.
+const FAR_READAHEAD_BYTES: u32 = 512 << 10;
 
 /// Whether an inode must have a name to be loaded.
 #[derive(Clone, Copy)]
@@ -277,15 +279,34 @@ impl Fs {
     /// Brings the neighbours of an inode's block into memory with it: a look at one inode of a
     /// directory is usually followed by one at the next.
     pub(crate) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
+        self.read_inode_window(ino, block, READAHEAD_BYTES)
+    }
+
+    #[inline]
+    fn read_inode_window(&self, ino: Ino, block: Pblk, bytes: u32) -> Result<()> {
         let at = self
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
         let first = block.get().saturating_sub(at.table_block.into());
         let end = first.saturating_add(self.geometry().inode_table_blocks().into());
-        let window = READAHEAD_BYTES >> self.block_size().log2();
+        let window = bytes >> self.block_size().log2();
         self.prefetch_around(block, window, first..end);
         Ok(())
+    }
+
+    /// Brings the block into memory that gets the record of a new inode, with neighbours: the next
+    /// ones are mostly made beside it.
+    pub(crate) fn read_new_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
+        if self.cache().peek(block, &pin()).is_some() {
+            return Ok(());
+        }
+        let bytes = if self.device().in_flight() > 1 {
+            FAR_READAHEAD_BYTES
+        } else {
+            READAHEAD_BYTES
+        };
+        self.read_inode_window(ino, block, bytes)
     }
 
     /// Reads an inode from its slot of the inode table.

@@ -6,6 +6,7 @@
 //! | `inline` | content that lies inside the inode: where it is |
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, its holds |
 //! | `load` | the way from a number to a checked [`Inode`] |
+//! | `ahead` | records that are read together before they are needed |
 //! | `lazy` | times of access that only memory has |
 //! | `table` | inodes in memory |
 //! | `caller` | the user that something is done for, and what of a program's mode outlives a change |
@@ -21,6 +22,7 @@
 //! - An [`Inode`] has a known file type and a size its map can reach.
 //! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
+mod ahead;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bulkstat;

@@ -187,7 +187,7 @@ impl Fs {
             }
             let held = LiveInode::new_held(Arc::new(image), home);
             // The next ones will mostly be beside it.
-            let read = self.read_inodes_around(ino, home);
+            let read = self.read_new_inodes_around(ino, home);
             if let Err(e) = read.and_then(|()| handle.touch_inode(held.live())) {
                 return match block {
                     Some(block) => leave(handle, ino, block).and(Err(e)),

@@ -5,6 +5,7 @@
 //! | `extents` | searching extent trees |
 //! | `indirect` | searching indirect maps |
 //! | `runs` | walking a range of a file, run by run |
+//! | `ahead` | nodes that are read before they are needed |
 //! | `guard` | [`MapGuard`], the right to change a map, and reading maps that may change |
 //! | `placing` | where blocks go whose logical cluster has a place |
 //! | `status` | what is known of the map of a file, found without a lock |
@@ -23,6 +24,7 @@
 //! - Every walk ends: a tree's depth shrinks at each step, and an answer always covers at least one
 //!   block and at most what the parent node said its child maps.
 
+mod ahead;
 mod blocks;
 mod budget;
 mod credits;
@@ -38,6 +40,7 @@ mod runs;
 mod status;
 mod tree;
 
+pub(crate) use ahead::nodes_below_root;
 pub(crate) use credits::{
     GROUP, NewRuns, insert_credits, insert_many_credits, new_map_credits, remove_credits,
     stays_in_record,

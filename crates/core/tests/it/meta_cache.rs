@@ -211,6 +211,41 @@ fn readahead_merges_reads_around_what_is_cached() {
 }
 
 #[test]
+fn blocks_that_are_read_together_come_once_and_in_runs() {
+    let (stub, cache) = cache(Stub::default(), 1024);
+    cache.read(Pblk::new(14)).unwrap();
+    let wanted = [30, 11, 10, 14, 12, 30, 31, 500, BLOCKS, 13, u64::MAX];
+    cache.prefetch_all(wanted.map(Pblk::new).into());
+    assert_eq!(stub.reads(), [(14, 1), (10, 4), (30, 2), (500, 1)]);
+    for block in [10, 11, 12, 13, 14, 30, 31, 500] {
+        assert_content(&cache.read(Pblk::new(block)).unwrap(), block, 0);
+    }
+    cache.prefetch_all(wanted.map(Pblk::new).into());
+    cache.prefetch_all(Vec::new());
+    assert_eq!(stub.reads().len(), 4, "everything was there");
+    assert_eq!(cache.stats().prefetched, 7);
+}
+
+#[test]
+fn of_blocks_that_are_read_together_bad_ones_are_left_to_those_who_need_them() {
+    let (stub, cache) = cache(Stub::default(), 1024);
+    *stub.bad.lock().unwrap() = Some(22);
+    cache.prefetch_all([20, 22, 24, 40].map(Pblk::new).into());
+    assert_eq!(cache.stats().blocks, 3);
+    for block in [20, 22, 24, 40] {
+        let read = cache.read(Pblk::new(block));
+        assert_eq!(read.is_err(), block == 22);
+    }
+}
+
+#[test]
+fn blocks_that_are_read_together_do_not_empty_the_cache() {
+    let (_, cache) = cache(Stub::default(), 64);
+    cache.prefetch_all(blocks(1000..2000).collect());
+    assert_eq!(cache.stats().prefetched, 16);
+}
+
+#[test]
 fn readahead_leaves_bad_blocks_to_those_who_need_them() {
     let (stub, cache) = cache(Stub::default(), 1024);
     *stub.bad.lock().unwrap() = Some(22);
@@ -245,7 +280,9 @@ fn the_overlay_comes_before_the_device() {
     let cache = cache.with_overlay(Arc::new(Odd));
     assert!(cache.read(Pblk::new(3)).unwrap().iter().all(|b| *b == 0xee));
     cache.prefetch(Pblk::new(4), 9);
-    for block in blocks(4..13) {
+    cache.prefetch_all(blocks(20..23).chain(blocks(24..27)).collect());
+    cache.prefetch_all(blocks(21..25).collect());
+    for block in blocks(4..13).chain(blocks(20..27)) {
         let read = cache.read(block).unwrap();
         if block.get() % 4 == 3 {
             assert!(read.iter().all(|b| *b == 0xee));
@@ -253,8 +290,12 @@ fn the_overlay_comes_before_the_device() {
             assert_content(&read, block.get(), 0);
         }
     }
-    assert_eq!(stub.reads(), [(4, 3), (8, 3), (12, 1)]);
-    assert_eq!(cache.stats().overlaid, 3);
+    let together = [(20, 3), (24, 3)];
+    assert_eq!(
+        stub.reads(),
+        [&[(4, 3), (8, 3), (12, 1)], &together[..]].concat()
+    );
+    assert_eq!(cache.stats().overlaid, 4);
 }
 
 #[test]

@@ -8,16 +8,21 @@ use super::{Preserve, Report};
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
-use extant_core::ops;
+use extant_core::ops::{self, Ahead};
 use extant_format::Ino;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
+/// Bytes copied at once where a request takes a round trip.
+const FAR_CHUNK: usize = 4 << 20;
+/// Bytes of small files that are read together there.
+const MOST_TOGETHER: u64 = 2 << 20;
 /// What a file may be used for while it is being made: by its maker only.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Names tried for a file that is made beside an older one.
@@ -35,6 +40,10 @@ pub(super) struct Maker<'a> {
     pub(super) data_left: u64,
     pub(super) is_root: bool,
     pub(super) buffer: Vec<u8>,
+    /// Whether a request to the device takes a round trip.
+    pub(super) is_far: bool,
+    /// Content that was read ahead.
+    pub(super) ahead: HashMap<Ino, Vec<u8>>,
     pub(super) report: Report,
 }
 
@@ -67,6 +76,26 @@ impl Failure {
 }
 
 impl Maker<'_> {
+    /// Reads what files that are made next need: together, where each would take a round trip of
+    /// its own.
+    pub(super) fn read_ahead(&mut self, items: &[Item]) {
+        self.ahead.clear();
+        if !self.is_far || items.len() < 2 {
+            return;
+        }
+        let inos: Vec<Ino> = items.iter().map(|item| item.ino).collect();
+        ops::inodes_ahead(self.fs, &inos);
+        let load = |ino: &Ino| self.fs.inode(*ino).ok();
+        let inodes: Vec<_> = inos.iter().filter_map(load).collect();
+        ops::content_ahead(self.fs, inodes.iter(), Ahead::Attributes);
+        let read = ops::read_together(self.fs, &inodes, MOST_TOGETHER);
+        let inos = inodes.iter().map(|inode| inode.ino());
+        self.ahead = inos
+            .zip(read)
+            .filter_map(|(ino, content)| content.map(|content| (ino, content)))
+            .collect();
+    }
+
     /// Makes a file that is no directory. Returns the bytes of content written.
     pub(super) fn item(&mut self, dirs: &mut OpenDirs<'_>, item: &Item) -> Result<u64, Failure> {
         self.file(dirs, item.place, item.ino, Vec::new())
@@ -153,6 +182,8 @@ impl Maker<'_> {
     /// Copies the content; what has no blocks stays a hole.
     fn content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<(), Failure> {
         let size = inode.size();
+        let most = if self.is_far { FAR_CHUNK } else { CHUNK };
+        let ahead = self.ahead.remove(&inode.ino());
         let mut end = 0;
         for piece in ops::extents(self.fs, inode) {
             let piece = piece?;
@@ -166,9 +197,15 @@ impl Maker<'_> {
             let mut at = piece.offset;
             let stop = piece.offset.saturating_add(piece.len);
             while at < stop {
-                let len = (stop - at).min(CHUNK as u64) as usize;
+                let len = (stop - at).min(most as u64) as usize;
+                let whole = at as usize..at as usize + len;
+                if let Some(bytes) = ahead.as_ref().and_then(|content| content.get(whole)) {
+                    write_all_at(file, bytes, at).map_err(host("write"))?;
+                    at += len as u64;
+                    continue;
+                }
                 if self.buffer.len() < len {
-                    self.buffer.resize(len.next_power_of_two().min(CHUNK), 0);
+                    self.buffer.resize(len.next_power_of_two().min(most), 0);
                 }
                 let Some(buffer) = self.buffer.get_mut(..len) else {
                     break;

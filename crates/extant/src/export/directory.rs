@@ -13,6 +13,8 @@ use super::target::OpenDirs;
 use super::{ExportOptions, Progress, Report, data_limit};
 use crate::path::LastLink;
 use crate::{Error, Filesystem, Result};
+use extant_core::ops::{self, Ahead};
+use extant_format::Ino;
 use extant_sync::{LockClass, Mutex, Rank};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -24,6 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files that a thread takes at once.
 const TAKEN_AT_ONCE: usize = 32;
+/// Threads at most, unless more are asked for, where a request to the device takes a round trip:
+/// they mostly wait.
+const MOST_FAR: usize = 32;
+/// Directories whose attributes are asked for together there.
+const DIRECTORIES_AT_ONCE: usize = 4096;
 
 static QUEUE: LockClass = LockClass::new("export queue", Rank::DeviceQueue);
 
@@ -79,7 +86,7 @@ pub fn to_directory(
         root: &root,
         dest,
         options,
-        threads: threads(options.threads, plan.items.len()),
+        threads: threads(options.threads, plan.items.len(), ops::in_flight(fs.fs())),
         stop: AtomicBool::new(false),
     };
     export.progress(Progress::Planned {
@@ -93,9 +100,11 @@ pub fn to_directory(
     Ok(report)
 }
 
-fn threads(asked: usize, files: usize) -> usize {
+fn threads(asked: usize, files: usize, in_flight: usize) -> usize {
     let wanted = match asked {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .max(in_flight.min(MOST_FAR)),
         asked => asked,
     };
     wanted
@@ -161,6 +170,8 @@ impl<'a> Export<'a> {
             data_left: data_limit(self.fs.fs()),
             is_root: extant_host::euid() == 0,
             buffer: Vec::new(),
+            is_far: ops::in_flight(self.fs.fs()) > 1,
+            ahead: HashMap::new(),
             report: Report::default(),
         }
     }
@@ -257,6 +268,7 @@ impl<'a> Export<'a> {
         failed: &mut Vec<Place>,
     ) {
         let mut bytes = 0;
+        maker.read_ahead(items);
         for item in items {
             if made.get(item.place.dir as usize) == Some(&Made::Not) {
                 failed.push(item.place);
@@ -355,6 +367,11 @@ impl<'a> Export<'a> {
         let mut maker = self.maker();
         let mut dirs = self.open_dirs();
         for (index, made) in made.iter().enumerate().rev() {
+            if maker.is_far && (index + 1).is_multiple_of(DIRECTORIES_AT_ONCE)
+                || index + 1 == self.plan.dirs.len()
+            {
+                self.read_directories_ahead(&maker, index);
+            }
             let index = index as u32;
             let Some(ino) = self.plan.dir(index).ino else {
                 continue;
@@ -380,12 +397,26 @@ impl<'a> Export<'a> {
         });
     }
 
+    /// Brings what the attributes of directories take into memory, of those before and at `last`.
+    fn read_directories_ahead(&self, maker: &Maker<'_>, last: usize) {
+        if !maker.is_far {
+            return;
+        }
+        let first = (last + 1).saturating_sub(DIRECTORIES_AT_ONCE);
+        let some = self.plan.dirs.get(first..=last).unwrap_or(&[]);
+        let inos: Vec<_> = some.iter().filter_map(|dir| dir.ino).collect();
+        ops::inodes_ahead(maker.fs, &inos);
+        let load = |ino: &Ino| maker.fs.inode(*ino).ok();
+        let inodes: Vec<_> = inos.iter().filter_map(load).collect();
+        ops::content_ahead(maker.fs, inodes.iter(), Ahead::Attributes);
+    }
+
     fn one_directory(
         &self,
         maker: &mut Maker<'_>,
         dirs: &mut OpenDirs<'_>,
         index: u32,
-        ino: extant_format::Ino,
+        ino: Ino,
         is_new: bool,
     ) -> std::result::Result<(), Failure> {
         let inode = self.fs.fs().inode(ino)?;

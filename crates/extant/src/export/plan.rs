@@ -5,10 +5,11 @@
 
 use super::Report;
 use crate::read_dir::{Listing, is_sound_name, join};
+use crate::scouts::Scouts;
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
-use extant_core::ops;
+use extant_core::ops::{self, Ahead};
 use extant_format::Ino;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -91,7 +92,7 @@ const LIES_DEEP: u64 = NOT_LARGE | 1 << 62;
 impl Plan {
     /// The plan for what is below a directory.
     pub(super) fn of_directory(
-        fs: &Fs,
+        fs: &Arc<Fs>,
         path: &Path,
         root: &Inode,
         links: bool,
@@ -100,6 +101,7 @@ impl Plan {
         let mut plan = Self::empty(path, Some(root.ino()));
         let mut scan = Scan {
             fs,
+            scouts: Scouts::start(fs, root.ino(), Ahead::Maps),
             entered: HashSet::from([root.ino()]),
             linked: links.then(HashMap::new),
         };
@@ -215,6 +217,7 @@ impl Plan {
 
 struct Scan<'a> {
     fs: &'a Fs,
+    scouts: Option<Scouts>,
     entered: HashSet<Ino>,
     /// First place of each file with several names, if links are kept.
     linked: Option<HashMap<Ino, Place>>,
@@ -238,6 +241,9 @@ impl Scan<'_> {
             }
             Err(e) => return report.problem(Error::engine(path(plan), e)),
         };
+        if let Some(scouts) = &self.scouts {
+            scouts.passed(listing.len());
+        }
         let mut before: &[u8] = b"";
         for (name, ino) in listing.iter() {
             let entry = if !is_sound_name(name) {

@@ -13,6 +13,7 @@ mod durable_flags;
 mod examples;
 mod exercise;
 mod export;
+mod far;
 mod files;
 mod formats;
 mod freeze;

@@ -1,7 +1,7 @@
 //! Sound logs replay to what was written.
 
 use crate::synthetic::{Change, FS_BLOCKS, JOURNAL_BLOCKS, KINDS, LogMaker, SIZE, filled, write};
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::{AlignedBuf, BlockDevice, MemoryDevice, Request};
 use extant_format::jbd2::{FastCommitRecord, IncompatFeatures, JournalSuperblock};
 use extant_format::jbd2::{MAGIC, encode_fast_commit};
 use extant_format::{Ino, Lblk, Pblk, Tid};
@@ -116,7 +116,7 @@ fn reads_through_the_replayed_device_show_the_images() {
         let at = block as usize * SIZE.len();
         want[at..at + SIZE.len()].copy_from_slice(&data);
     }
-    for (offset, len) in [
+    let places = [
         (0, 20 * 1024),
         (10 * 1024, 1024),
         (10 * 1024 + 100, 50),
@@ -125,10 +125,30 @@ fn reads_through_the_replayed_device_show_the_images() {
         (13 * 1024 + 2, 5),
         (13 * 1024 + 4, 5),
         (13 * 1024 - 3, 1029),
-    ] {
+    ];
+    for (offset, len) in places {
         let mut buf = vec![0; len];
         device.read_at(offset as u64, &mut buf).unwrap();
         assert_eq!(buf, want[offset..offset + len], "{len} bytes at {offset}");
+    }
+    // The same in a batch, alone and beside what is no read.
+    let reads = || places.map(|(offset, len)| Request::read(offset as u64, len));
+    let refused = Request::write(0, AlignedBuf::zeroed(1));
+    let alone = device.submit(reads().into()).wait();
+    let mixed = device
+        .submit(reads().into_iter().chain([refused]).collect())
+        .wait();
+    assert_eq!((alone.len(), mixed.len()), (8, 9));
+    assert!(mixed[8].result.is_err());
+    for (done, (offset, len)) in alone
+        .into_iter()
+        .zip(places)
+        .chain(mixed.into_iter().zip(places))
+    {
+        done.result.unwrap();
+        let read = done.request.into_read_buf().unwrap();
+        let want = &want[offset..offset + len];
+        assert_eq!(read[..], *want, "{len} bytes at {offset}");
     }
     device.read_at(3, &mut []).unwrap();
     assert!(device.write_at(0, &[1]).is_err());

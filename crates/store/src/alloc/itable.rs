@@ -14,6 +14,8 @@ use std::ops::Range;
 
 /// Blocks that are zeroed together.
 const AHEAD: u32 = 16;
+/// Blocks that are zeroed together where each request takes a round trip.
+const FAR_AHEAD: u32 = 128;
 
 impl Alloc {
     /// Makes the table of a group sound up to the inode of `index` and some way past it.
@@ -45,7 +47,12 @@ impl Alloc {
         let geometry = self.volume.geometry();
         let per_block = geometry.inodes_per_block().max(1);
         let first = sound.div_ceil(per_block);
-        let end = (index / per_block + 1 + AHEAD).min(geometry.inode_table_blocks());
+        let ahead = if self.volume.device().in_flight() > 1 {
+            FAR_AHEAD
+        } else {
+            AHEAD
+        };
+        let end = (index / per_block + 1 + ahead).min(geometry.inode_table_blocks());
         zero(
             &self.volume,
             Pblk::new(table.get() + u64::from(first)),
@@ -69,13 +76,13 @@ impl Alloc {
     }
 }
 
-/// Zeros `count` blocks from `first` on, a few at a time.
+/// Zeros `count` blocks from `first` on, some at a time.
 fn zero(volume: &Volume, first: Pblk, count: u32) -> Result<()> {
     let size = volume.block_size();
-    let zeros = vec![0; size.len() * count.min(AHEAD) as usize];
-    for step in (0..count).step_by(AHEAD as usize) {
+    let zeros = vec![0; size.len() * count.min(FAR_AHEAD) as usize];
+    for step in (0..count).step_by(FAR_AHEAD as usize) {
         let first = Pblk::new(first.get().saturating_add(step.into()));
-        let bytes = size.len() * (count - step).min(AHEAD) as usize;
+        let bytes = size.len() * (count - step).min(FAR_AHEAD) as usize;
         let offset = size.offset_of(first).unwrap_or(u64::MAX);
         volume
             .device()

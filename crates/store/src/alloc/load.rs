@@ -13,6 +13,9 @@ use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, FormatResult, Group, Pblk, Structure};
 use std::ops::Range;
 
+/// Groups whose bitmaps come together where each request takes a round trip.
+const FAR_GROUPS: u32 = 16;
+
 impl Alloc {
     /// A group with its state, which is loaded if it is not in memory. May wait for the device.
     ///
@@ -39,7 +42,12 @@ impl Alloc {
                 let remembered = slot.lock_remembered(loaded);
                 (Ok(remembered.desc), remembered.left)
             }
-            None => (self.descriptor(group), 0),
+            None => {
+                if self.volume.device().in_flight() > 1 {
+                    self.bitmaps_ahead(group);
+                }
+                (self.descriptor(group), 0)
+            }
         };
         if known.is_some()
             && let Ok(desc) = &desc
@@ -114,6 +122,33 @@ impl Alloc {
             }
         }
         self.load_group(group)
+    }
+
+    /// Brings the bitmaps of some groups from `group` on into memory with one batch of reads, where
+    /// each would take a round trip. A hint.
+    fn bitmaps_ahead(&self, group: Group) {
+        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
+        let groups = self.volume.geometry().groups_count();
+        let end = group.get().saturating_add(FAR_GROUPS).min(groups);
+        let mut blocks = Vec::new();
+        for group in (group.get()..end).map(Group::new) {
+            let is_unread = self.slot(group).is_ok_and(|slot| slot.loaded().is_none());
+            let Ok(desc) = self.volume.stored_group(group) else {
+                continue;
+            };
+            if !is_unread {
+                continue;
+            }
+            for (block, none) in [
+                (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+                (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+            ] {
+                if !(uninit && desc.flags.contains(none)) {
+                    blocks.push(block);
+                }
+            }
+        }
+        self.volume.cache().prefetch_all(blocks);
     }
 
     /// How many bitmaps of groups from `group` on that are not in memory lie side by side from

@@ -2,16 +2,20 @@
 
 use super::queue::Image;
 use crate::Result;
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{Request, SharedDevice};
 use extant_format::BlockSize;
 use std::io::IoSlice;
 
 /// Most blocks that one write carries.
 const MOST_BLOCKS: usize = 256;
+/// Most writes that are under way together, whose content is in memory twice.
+const MOST_REQUESTS: usize = 256;
 
-/// Writes images, ascending by block, with one call for those that lie side by side. Does not
-/// flush.
+/// Writes images, ascending by block, with one request for those that lie side by side; all of them
+/// are under way together where each would take a round trip. Does not flush.
 pub(super) fn write(device: &SharedDevice, size: BlockSize, images: &[Image]) -> Result<()> {
+    let is_far = device.in_flight() > 1;
+    let mut requests = Vec::new();
     let mut rest = images;
     while let Some((first, _)) = rest.split_first() {
         let together = rest
@@ -23,8 +27,15 @@ pub(super) fn write(device: &SharedDevice, size: BlockSize, images: &[Image]) ->
         let (now, later) = rest.split_at(together.max(1));
         let slices: Vec<_> = now.iter().map(|image| IoSlice::new(&image.bytes)).collect();
         let offset = size.offset_of(first.block).unwrap_or(u64::MAX);
-        device.write_vectored_at(offset, &slices)?;
+        if is_far {
+            requests.push(Request::write_copy(offset, &slices));
+        } else {
+            device.write_vectored_at(offset, &slices)?;
+        }
         rest = later;
+        if requests.len() >= MOST_REQUESTS || rest.is_empty() && !requests.is_empty() {
+            device.submit(std::mem::take(&mut requests)).wait_all()?;
+        }
     }
     Ok(())
 }

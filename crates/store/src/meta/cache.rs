@@ -7,7 +7,7 @@ use super::table::Table;
 use super::{BlockRef, Overlay, Peeked};
 use crate::meta::{Seal, Seq, Shed};
 use crate::{Error, Result};
-use extant_blockdev::{DeviceError, SharedDevice};
+use extant_blockdev::{DeviceError, Request, SharedDevice};
 use extant_format::{BlockSize, Pblk};
 use extant_sync::{EpochGuard, ShardedCounter, debug_assert_may_wait_for_device, pin, shard_count};
 use std::io::IoSliceMut;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// Most bytes that one device read of the readahead carries.
 const MAX_RUN_BYTES: usize = 1 << 20;
+
+/// Most bytes that a batch of them carries.
+const MAX_BATCH_BYTES: usize = 4 << 20;
 
 /// Evicted blocks may hold this many bytes, or an eighth of the budget, until epochs pass.
 const MIN_GARBAGE: usize = 1 << 20;
@@ -215,6 +218,70 @@ impl Cache {
         }
         if !run.is_empty() {
             self.load_ahead(run);
+        }
+    }
+
+    /// Loads those of `blocks` that are not in the cache with one batch of reads, for which this
+    /// waits: for devices that have many requests under way at once. Their order does not matter.
+    ///
+    /// A hint, with the limits of [`Cache::prefetch`], and at most 4 MiB.
+    pub fn prefetch_all(&self, mut blocks: Vec<Pblk>) {
+        debug_assert_may_wait_for_device();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let most = MAX_BATCH_BYTES / self.block_size.len();
+        let room = (self.clock.limit() / 4).clamp(1, most);
+        let longest = MAX_RUN_BYTES / self.block_size.len();
+        let mut runs: Vec<Vec<Claim<'_>>> = Vec::new();
+        let mut count = 0;
+        for block in blocks {
+            if block.get() >= self.blocks || count >= room {
+                break;
+            }
+            if self.is_cached(block) {
+                continue;
+            }
+            let Claimed::Mine(claim) = self.inflight.claim(block, || self.present(block)) else {
+                continue;
+            };
+            count += 1;
+            if self.overlay.is_some() {
+                let mut data = self.new_block();
+                if self.overlaid(block, &mut data) {
+                    self.publish_ahead(vec![claim], vec![data]);
+                    continue;
+                }
+            }
+            let follows = |run: &&mut Vec<Claim<'_>>| {
+                let last = run.last().map(|claim| claim.key().get());
+                last.is_some_and(|last| last + 1 == block.get()) && run.len() < longest
+            };
+            match runs.last_mut().filter(follows) {
+                Some(run) => run.push(claim),
+                None => runs.push(vec![claim]),
+            }
+        }
+        if !runs.is_empty() {
+            self.load_together(runs);
+        }
+    }
+
+    /// Loads runs of claimed blocks with one batch. What fails is left to the threads that need it.
+    fn load_together(&self, runs: Vec<Vec<Claim<'_>>>) {
+        let size = self.block_size.len();
+        let read = |run: &Vec<Claim<'_>>| {
+            let first = run.first().map_or(Pblk::default(), Claim::key);
+            self.counters.device_reads.inc();
+            self.counters.device_blocks.add(run.len() as i64);
+            let offset = self.block_size.offset_of(first).unwrap_or(u64::MAX);
+            Request::read(offset, run.len() * size)
+        };
+        let done = self.device.submit(runs.iter().map(read).collect()).wait();
+        for (run, done) in runs.into_iter().zip(done) {
+            let read = done.result.ok().and_then(|()| done.request.into_read_buf());
+            let Some(bytes) = read else { continue };
+            let data = bytes.chunks_exact(size).map(Box::from).collect();
+            self.publish_ahead(run, data);
         }
     }
 

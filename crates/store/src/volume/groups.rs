@@ -93,6 +93,25 @@ impl Volume {
         self.groups.unpack(geometry, group, bytes)
     }
 
+    /// Brings the descriptors of these groups into memory with one batch of reads, for devices that
+    /// have many requests under way at once. A hint.
+    pub fn groups_ahead(&self, groups: impl Iterator<Item = Group>) {
+        let geometry = &self.geometry;
+        let per_block = geometry.descs_per_block().max(1);
+        let window = (READAHEAD_BYTES >> geometry.block_size().log2()).max(1);
+        let mut blocks: Vec<Pblk> = Vec::new();
+        let mut last = None;
+        for group in groups {
+            let first = group.get() / per_block / window * window;
+            if last != Some(first) {
+                last = Some(first);
+                let end = first.saturating_add(window).min(geometry.desc_blocks());
+                blocks.extend((first..end).flat_map(|index| self.groups.address(geometry, index)));
+            }
+        }
+        self.cache.prefetch_all(blocks);
+    }
+
     /// Calls `visit` with every descriptor, ascending by group. They are read in large pieces
     /// around the cache, and memory for one piece is all it takes.
     ///

@@ -213,9 +213,10 @@ impl Fs {
         let files = self.data().take_files();
         let workers = match files.len() {
             0..MANY_FILES => 1,
-            _ => {
-                std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_WORKERS))
-            }
+            _ => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .max(self.device().in_flight())
+                .min(MOST_WORKERS),
         };
         if workers == 1 {
             return write_back_files(self, &files);

@@ -23,6 +23,7 @@ use crate::inode::LiveInode;
 use crate::journal::Journal;
 use crate::map;
 use crate::mutants::{Mutant, is_on};
+use extant_blockdev::Request;
 use extant_sync::MutexGuard;
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -226,9 +227,12 @@ impl<'f, 'c> Gathering<'f, 'c> {
         alone
     }
 
-    /// Writes segments, those side by side on the device at once.
+    /// Writes segments, those side by side on the device at once; all of them are under way
+    /// together where each request takes a round trip.
     fn transfer(&mut self) -> Result<()> {
         self.segments.sort_unstable_by_key(|segment| segment.to);
+        let is_far = self.fs.device().in_flight() > 1;
+        let mut requests = Vec::new();
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
         let (mut start, mut end) = (0, 0);
         // Side by side in memory too.
@@ -243,7 +247,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
                     slices.push(IoSlice::new(&self.content[run]));
                 }
                 if !follows {
-                    self.transfer_slices(start, &mut slices)?;
+                    self.transfer_slices(start, &mut slices, is_far.then_some(&mut requests))?;
                     start = segment.to;
                 }
                 run = here.clone();
@@ -253,14 +257,25 @@ impl<'f, 'c> Gathering<'f, 'c> {
         if !run.is_empty() {
             slices.push(IoSlice::new(&self.content[run]));
         }
-        self.transfer_slices(start, &mut slices)
+        self.transfer_slices(start, &mut slices, is_far.then_some(&mut requests))?;
+        if !requests.is_empty() {
+            self.fs.device().submit(requests).wait_all()?;
+        }
+        Ok(())
     }
 
-    fn transfer_slices(&self, to: u64, slices: &mut Vec<IoSlice<'_>>) -> Result<()> {
-        match &slices[..] {
-            [] => {}
-            [one] => self.fs.device().write_at(to, one)?,
-            many => self.fs.device().write_vectored_at(to, many)?,
+    /// Writes slices, or adds a request for them to `later`.
+    fn transfer_slices(
+        &self,
+        to: u64,
+        slices: &mut Vec<IoSlice<'_>>,
+        later: Option<&mut Vec<Request>>,
+    ) -> Result<()> {
+        match (&slices[..], later) {
+            ([], _) => {}
+            (some, Some(later)) => later.push(Request::write_copy(to, some)),
+            ([one], None) => self.fs.device().write_at(to, one)?,
+            (many, None) => self.fs.device().write_vectored_at(to, many)?,
         }
         slices.clear();
         Ok(())

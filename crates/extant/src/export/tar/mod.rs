@@ -12,11 +12,11 @@ mod header;
 mod sparse;
 
 use super::{Progress, data_limit};
-use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, WalkEntry};
+use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, Walk, WalkEntry};
 use extant_core::Error as EngineError;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
-use extant_core::ops::{self, AclKind};
+use extant_core::ops::{self, AclKind, Ahead};
 use extant_format::acl::{Acl, AclWho};
 use header::{ELEVEN_DIGITS, Header, NAME_LEN, Records, SEVEN_DIGITS, UNIT, kind};
 use sparse::{DataMap, stand_in_name};
@@ -26,9 +26,14 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
+/// Members whose content is read together, where a request to the device takes a round trip, and
+/// bytes of them.
+const TOGETHER: usize = 512;
+const MOST_TOGETHER: u64 = 8 << 20;
 /// Archives end in a multiple of this, filled with zeros.
 const RECORD: u64 = 20 * UNIT as u64;
 
@@ -76,39 +81,72 @@ pub fn to_tar(
     let path = path.as_ref();
     fs.check_sees_all(path)?;
     super::write_back(fs, path)?;
-    let mut walk = fs.walk(path)?;
+    let mut walk = fs.walk(path)?.whole();
     let mut archive = Archive {
         fs: fs.fs(),
         writer,
         written: 0,
         linked: HashMap::new(),
+        ahead: HashMap::new(),
         data_left: data_limit(fs.fs()),
         report: TarReport::default(),
     };
-    while let Some(entry) = walk.next() {
-        let entry = match entry {
-            Err(e) if is_about_the_name(&e) => {
-                archive.report.leave_out(e);
-                continue;
-            }
-            entry => entry?,
-        };
-        if let Err(e) = entry.check_name() {
-            archive.report.leave_out(e);
-            walk.skip_children();
-            continue;
+    let together = if ops::in_flight(fs.fs()) > 1 {
+        TOGETHER
+    } else {
+        1
+    };
+    let mut some = Vec::with_capacity(together);
+    loop {
+        some.extend(std::iter::from_fn(|| next_of(&mut walk)).take(together));
+        if some.is_empty() {
+            return archive.finish();
         }
-        let name = member_name(path, &entry);
-        let before = archive.written;
-        archive.member(&entry, &name)?;
-        if let Some(tell) = progress {
-            tell(Progress::Done {
-                files: 1,
-                bytes: archive.written - before,
-            });
+        if together > 1 {
+            archive.read_ahead(&some);
+        }
+        for next in some.drain(..) {
+            let entry = match next {
+                Next::Member(entry) => entry,
+                Next::LeftOut(e) => {
+                    archive.report.leave_out(e);
+                    continue;
+                }
+                Next::Failed(e) => return Err(e),
+            };
+            let name = member_name(path, &entry);
+            let before = archive.written;
+            archive.member(&entry, &name)?;
+            if let Some(tell) = progress {
+                tell(Progress::Done {
+                    files: 1,
+                    bytes: archive.written - before,
+                });
+            }
         }
     }
-    archive.finish()
+}
+
+/// What a walk comes to.
+enum Next {
+    Member(WalkEntry),
+    /// It has no place in an archive, nor what is below it.
+    LeftOut(Error),
+    Failed(Error),
+}
+
+fn next_of(walk: &mut Walk) -> Option<Next> {
+    Some(match walk.next()? {
+        Err(e) if is_about_the_name(&e) => Next::LeftOut(e),
+        Err(e) => Next::Failed(e),
+        Ok(entry) => match entry.check_name() {
+            Err(e) => {
+                walk.skip_children();
+                Next::LeftOut(e)
+            }
+            Ok(()) => Next::Member(entry),
+        },
+    })
 }
 
 /// Whether nothing is wrong with what lies there, only with the place.
@@ -138,11 +176,29 @@ struct Archive<'a, W> {
     written: u64,
     /// Names of files with several names, by inode number.
     linked: HashMap<u32, Vec<u8>>,
+    /// Content that was read ahead, by inode number.
+    ahead: HashMap<u32, Vec<u8>>,
     data_left: u64,
     report: TarReport,
 }
 
 impl<W: Write> Archive<'_, W> {
+    /// Reads what the next members need, together.
+    fn read_ahead(&mut self, some: &[Next]) {
+        let inode = |next: &Next| match next {
+            Next::Member(entry) => Some(Arc::clone(entry.inode())),
+            Next::LeftOut(_) | Next::Failed(_) => None,
+        };
+        let inodes: Vec<Arc<Inode>> = some.iter().filter_map(inode).collect();
+        ops::content_ahead(self.fs, inodes.iter(), Ahead::Attributes);
+        let read = ops::read_together(self.fs, &inodes, MOST_TOGETHER);
+        let inos = inodes.iter().map(|inode| inode.ino().get());
+        self.ahead = inos
+            .zip(read)
+            .filter_map(|(ino, content)| content.map(|content| (ino, content)))
+            .collect();
+    }
+
     fn member(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
         let inode = entry.inode();
         if inode.is_dir() {
@@ -217,6 +273,12 @@ impl<W: Write> Archive<'_, W> {
 
     /// Copies a range of a file, all of which has to be there: the header has said so.
     fn content(&mut self, inode: &Inode, range: std::ops::Range<u64>, path: &Path) -> Result<()> {
+        if let Some(content) = self.ahead.get(&inode.ino().get())
+            && let Some(bytes) = content.get(range.start as usize..range.end as usize)
+        {
+            self.written += bytes.len() as u64;
+            return self.writer.write_all(bytes).map_err(write_failed);
+        }
         let longest = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let mut buffer = vec![0; longest.min(CHUNK)];
         let mut at = range.start;

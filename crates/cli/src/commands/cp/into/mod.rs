@@ -34,6 +34,7 @@ use crate::path::{destination, follow, is_dir};
 use crate::progress::Bar;
 use crate::time::is_reproducible;
 use extant::{Cause, Escaped, Filesystem};
+use extant_core::ops;
 use extant_mkfs::source::Owner;
 use make::{Maker, Why};
 use plan::{Link, Node, Plan, Start};
@@ -46,6 +47,8 @@ use std::sync::{Arc, Mutex};
 
 /// Files that one thread more is worth.
 const FILES_PER_THREAD: usize = 32;
+/// Threads at most, unless more are asked for, that mostly wait for a device that is far.
+const MOST_FAR: usize = 32;
 
 /// What is kept besides names, content, holes and symbolic links.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +117,7 @@ fn all(
             dest.shown(),
         )));
     }
+    let in_flight = in_flight(&fs, &starts);
     let mut plan = Plan::new(is_recursive, keep, images.files());
     for start in starts {
         let planned = (|| {
@@ -134,7 +138,9 @@ fn all(
         failed: Mutex::default(),
         threads: match args.threads {
             _ if is_reproducible() => 1,
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .max(in_flight),
             asked => asked,
         },
     };
@@ -142,6 +148,18 @@ fn all(
     copy.run(&mut problems);
     copy.bar.finish();
     problems.outcome()
+}
+
+/// How many threads are worth having because they wait for devices that are far: that of the
+/// destination, or of an image to copy from.
+fn in_flight(dest: &Filesystem, starts: &[Start]) -> usize {
+    let sources = starts.iter().filter_map(|start| match start {
+        Start::Image { fs, .. } => Some(fs),
+        Start::Host(_) => None,
+    });
+    let all = sources.chain([dest]);
+    let most = all.map(|fs| ops::in_flight(fs.engine())).max();
+    most.map_or(1, |most| most.min(MOST_FAR))
 }
 
 /// Where to start: at a file of the host, or at those in an image that a source stands for.

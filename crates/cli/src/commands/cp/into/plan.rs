@@ -256,7 +256,7 @@ impl Plan {
         let image: Arc<ImageLocation> = Arc::new(from.image.clone());
         // The directories that lead to what comes next.
         let mut above: Vec<(PathBuf, Option<usize>)> = Vec::new();
-        let mut walk = fs.walk(path).map_err(|e| from.failure(&e))?;
+        let mut walk = fs.walk(path).map_err(|e| from.failure(&e))?.whole();
         while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,

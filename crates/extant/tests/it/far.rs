@@ -1,0 +1,264 @@
+//! Devices where each request takes a round trip: how many of them wait for one another.
+
+use crate::support::{Blank, Image, plan};
+use extant::export::{ExportOptions, Preserve, to_directory, to_tar};
+use extant::{Filesystem, MountOptions, OpenSpec};
+use extant_blockdev::{BlockDevice, Completion, DeviceResult, Request, SharedDevice};
+use extant_testkit::plan::{Content, TreePlan};
+use extant_testkit::tree::{Compare, Holes, Tree};
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ROUND_TRIP: Duration = Duration::from_millis(2);
+
+/// A device that takes its time, and counts how many requests come one after the other: a request
+/// is one further than the furthest that had ended when it began.
+#[derive(Debug)]
+struct Counted {
+    inner: SharedDevice,
+    in_flight: usize,
+    round_trip: Duration,
+    requests: AtomicU64,
+    batches: AtomicU64,
+    open: AtomicU64,
+    most_open: AtomicU64,
+    furthest: AtomicU64,
+}
+
+impl Counted {
+    fn open(path: &Path, writable: bool, in_flight: usize, round_trip: Duration) -> Arc<Self> {
+        let spec = if writable {
+            OpenSpec::read_write(path)
+        } else {
+            OpenSpec::read_only(path)
+        };
+        Arc::new(Self {
+            inner: spec.open().expect("the image opens"),
+            in_flight,
+            round_trip,
+            requests: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            most_open: AtomicU64::new(0),
+            furthest: AtomicU64::new(0),
+        })
+    }
+
+    fn far(path: &Path, writable: bool) -> Arc<Self> {
+        Self::open(path, writable, 32, ROUND_TRIP)
+    }
+
+    fn near(path: &Path, writable: bool) -> Arc<Self> {
+        Self::open(path, writable, 1, Duration::ZERO)
+    }
+
+    /// How many requests came one after the other.
+    fn rounds(&self) -> u64 {
+        self.furthest.load(Ordering::SeqCst)
+    }
+
+    fn request<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let round = self.furthest.load(Ordering::SeqCst) + 1;
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_open.fetch_max(open, Ordering::SeqCst);
+        std::thread::sleep(self.round_trip);
+        let result = work();
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.furthest.fetch_max(round, Ordering::SeqCst);
+        result
+    }
+}
+
+impl BlockDevice for Counted {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.request(|| self.inner.read_at(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.request(|| self.inner.write_at(offset, buf))
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        self.request(|| self.inner.read_vectored_at(offset, bufs))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        self.request(|| self.inner.write_vectored_at(offset, bufs))
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.request(|| self.inner.flush())
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        self.batches.fetch_add(1, Ordering::SeqCst);
+        self.request(|| self.inner.submit(batch))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.request(|| self.inner.discard(offset, len))
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.request(|| self.inner.zero(offset, len))
+    }
+
+    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
+        self.request(|| self.inner.next_data(from, end))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+const DIRECTORIES: u64 = 40;
+const FILES: u64 = 25;
+
+/// A tree of many small files in many directories, and what else there is.
+fn many() -> TreePlan {
+    let mut plan = plan();
+    for dir in 0..DIRECTORIES {
+        let dir_path = format!("many{}/d{dir}", dir % 4);
+        if dir < 4 {
+            plan.dir(format!("many{dir}"));
+        }
+        plan.dir(dir_path.clone());
+        for file in 0..FILES {
+            let size = (dir * 997 + file * 131) % 9000;
+            let content = Content::filled(dir * FILES + file, size);
+            let node = plan.file(format!("{dir_path}/f{file}"), content);
+            if file % 7 == 0 {
+                let value = vec![b'v'; 200 + file as usize * 10];
+                node.xattrs.insert(b"user.note".to_vec(), value);
+            }
+        }
+    }
+    // Large enough for a map with nodes, were it in pieces; read by itself.
+    plan.file("large", Content::filled(77, 5 << 20));
+    plan.hard_link("many0/d0/again", "many3/d39/f7");
+    plan
+}
+
+fn compare() -> Compare {
+    Compare {
+        holes: Holes::NoneLost(4096),
+        whole_seconds: true,
+        root: false,
+        ..Compare::default()
+    }
+}
+
+fn read_only(device: &Arc<Counted>) -> Filesystem {
+    let device: SharedDevice = device.clone();
+    Filesystem::open_device(device, MountOptions::read_only()).expect("it opens")
+}
+
+#[test]
+fn a_tree_comes_out_of_a_device_that_is_far_in_few_round_trips() {
+    let plan = many();
+    let image = Image::with(&plan, 64, &[]);
+    let out = image.dir.path().join("out");
+    let far = Counted::far(&image.path, false);
+    let fs = read_only(&far);
+    let options = ExportOptions::new(Preserve::ALL);
+    let report = to_directory(&fs, "/", &out, &options).unwrap();
+    assert_eq!(report.problem_count, 0, "{:?}", report.problems);
+    plan.expected()
+        .assert_same(&Tree::snapshot(&out), &compare());
+    // One after the other there is one at least for each file.
+    let (rounds, files) = (far.rounds(), DIRECTORIES * FILES);
+    assert!(rounds * 8 < files, "{rounds} round trips, {files} files");
+}
+
+#[test]
+fn an_archive_of_what_is_far_is_the_one_of_what_is_near() {
+    let image = Image::with(&many(), 64, &[]);
+    let far = Counted::far(&image.path, false);
+    let near = Counted::near(&image.path, false);
+    let [from_far, from_near] = [&far, &near].map(|device| {
+        let mut archive = Vec::new();
+        to_tar(&read_only(device), "/", &mut archive, None).unwrap();
+        archive
+    });
+    assert!(from_far == from_near);
+    let (rounds, files) = (far.rounds(), DIRECTORIES * FILES);
+    assert!(rounds * 8 < files, "{rounds} round trips, {files} files");
+    assert_eq!(near.batches.load(Ordering::SeqCst), 0);
+    assert_eq!(near.most_open.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_walk_finds_the_same_far_and_near() {
+    let image = Image::with(&many(), 64, &[]);
+    let far = Counted::far(&image.path, false);
+    let near = Counted::near(&image.path, false);
+    let [from_far, from_near] = [&far, &near].map(|device| {
+        let fs = read_only(device);
+        let walk = fs.walk("/").unwrap().whole();
+        let row = |entry: extant::Result<extant::WalkEntry>| {
+            let entry = entry.unwrap();
+            (entry.path().to_owned(), entry.metadata().ino())
+        };
+        walk.map(row).collect::<Vec<_>>()
+    });
+    assert_eq!(from_far, from_near);
+    let rounds = far.rounds();
+    assert!(rounds < DIRECTORIES, "{rounds} round trips");
+    assert_eq!(near.batches.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_walk_that_is_left_in_the_middle_ends_its_threads() {
+    let image = Image::with(&many(), 64, &[]);
+    let far = Counted::far(&image.path, false);
+    let fs = read_only(&far);
+    let mut walk = fs.walk("/").unwrap().whole();
+    assert!(walk.next().is_some());
+    drop(walk);
+    assert_eq!(far.open.load(Ordering::SeqCst), 0);
+    drop(fs);
+    assert_eq!(Arc::strong_count(&far), 1, "nobody uses the device");
+}
+
+#[test]
+fn files_that_are_made_on_a_device_that_is_far_take_few_round_trips() {
+    let blank = Blank::new(64);
+    let far = Counted::far(blank.path(), true);
+    let device: SharedDevice = far.clone();
+    let fs = Filesystem::open_device(device, MountOptions::read_write()).expect("it opens");
+    for dir in 0..DIRECTORIES {
+        fs.create_dir(format!("/d{dir}")).expect("a directory");
+        for file in 0..FILES {
+            let content = Content::filled(dir * FILES + file, 3000).to_bytes();
+            fs.write(format!("/d{dir}/f{file}"), content)
+                .expect("a file");
+        }
+    }
+    fs.close().expect("it closes");
+    let (rounds, files) = (far.rounds(), DIRECTORIES * FILES);
+    assert!(rounds * 8 < files, "{rounds} round trips, {files} files");
+    drop(far);
+    blank.check();
+    let fs = Filesystem::open(blank.path()).expect("it opens");
+    for dir in 0..DIRECTORIES {
+        for file in 0..FILES {
+            let content = Content::filled(dir * FILES + file, 3000).to_bytes();
+            let read = fs.read(format!("/d{dir}/f{file}")).expect("a file");
+            assert!(read == content, "d{dir}/f{file}");
+        }
+    }
+}
