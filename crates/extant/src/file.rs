@@ -310,7 +310,7 @@ impl File {
     }
 
     /// Makes durable what was written to the file, and what is known about it. Returns when it
-    /// would survive a crash.
+    /// would survive a crash: at once where the image was opened for reading.
     ///
     /// # Errors
     /// When the device fails, or no space is left after all: what was written since the last

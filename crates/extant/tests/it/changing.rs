@@ -62,6 +62,9 @@ fn after_closing_open_files_are_read_and_not_changed() {
     assert!(fs.read("/file").unwrap() == vec![1; 8192]);
     // There is nothing to be lost.
     fs.sync().unwrap();
+    let file = fs.open_file("/file").unwrap();
+    file.sync_all().unwrap();
+    file.sync_data().unwrap();
     fs.close().unwrap();
 }
 

@@ -85,12 +85,16 @@ pub(crate) enum What {
 
 /// Makes durable what was written to the file, and the transaction that changed the inode last, or
 /// its size or map. `mark` is that of the open file; without one, failures that nobody asked about
-/// are not told.
+/// are not told. Of a file system that was opened for reading everything is durable.
 ///
 /// # Errors
 /// [`Error::Device`] when the device fails, or failed to write back or to flush for somebody else
 /// since the file was written: what was written since the last success may be lost.
 pub(crate) fn fsync(fs: &Fs, held: &Held, mark: Option<&ErrorMark>, what: What) -> Result<()> {
+    if fs.changes().is_err() {
+        // Opened for reading, so that nothing was written.
+        return Ok(());
+    }
     let durable = make_durable(fs, held, what);
     let Some(file) = held.file_cache() else {
         return durable;
