@@ -41,6 +41,17 @@ pub enum FormatError {
         /// What to do.
         advice: &'static str,
     },
+    /// The image has no mark of the format that it was said to have.
+    #[error(
+        "{device} was said to be {said}, and has no mark of one: say what it is (--image-format), \
+         or leave that to be seen"
+    )]
+    NotAsSaid {
+        /// Name of the device.
+        device: String,
+        /// The format, with its article.
+        said: &'static str,
+    },
     /// The image names another file, which is not opened unless asked for.
     #[error("{device} names the file {named:?}, which was not opened: {reason}")]
     NotFollowed {
@@ -93,7 +104,7 @@ impl FormatError {
             Self::File { source, .. } => {
                 return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             }
-            Self::Damaged { .. } | Self::BadSize { .. } => Errno::INVAL,
+            Self::Damaged { .. } | Self::BadSize { .. } | Self::NotAsSaid { .. } => Errno::INVAL,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::ReadOnly { .. } => Errno::ROFS,
             Self::NotFollowed { .. } => Errno::PERM,

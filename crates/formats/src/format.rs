@@ -1,7 +1,7 @@
 //! The formats: what they are called, and how they are recognised.
 
-use crate::{simg, vhd, vmdk};
-use extant_blockdev::{BlockDevice, DeviceResult};
+use crate::{FormatError, simg, vhd, vmdk};
+use extant_blockdev::{BlockDevice, Content, DeviceError, DeviceResult};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -59,6 +59,19 @@ impl Format {
         }
     }
 
+    /// Formats that an image may be said to have, in the order in which help names them.
+    pub const SAID: [Self; 9] = [
+        Self::Raw,
+        Self::Qcow2,
+        Self::Vhd,
+        Self::VhdFixed,
+        Self::Vmdk,
+        Self::Simg,
+        Self::Gzip,
+        Self::Zstd,
+        Self::Xz,
+    ];
+
     /// Returns what it is, as words that go after "is": `a fixed VHD disk image`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -101,6 +114,32 @@ impl Format {
         })
     }
 
+    /// Returns the format in which to open a device that somebody says is of this one: the same, or
+    /// for [`Format::Vhd`] the kind of VHD that it is. Only marks of this format are looked for,
+    /// whatever else the device may look like; anything can be raw.
+    ///
+    /// # Errors
+    /// `NotAsSaid` where there is no mark of this format; `Device` when the device cannot be read.
+    pub fn on(self, device: &dyn BlockDevice) -> Result<Self, FormatError> {
+        let head = front(device, SECTOR)?;
+        let found = match self {
+            Self::Raw => Some(Self::Raw),
+            Self::Vhd | Self::VhdFixed => {
+                let at_end = vhd::at_end(device)?.map(|footer| footer.format);
+                let found = at_end.or_else(|| by_front(&head));
+                found.filter(|found| [Self::Vhd, Self::VhdFixed].contains(found))
+            }
+            other => by_front(&head).filter(|found| *found == other),
+        };
+        let is_as_said = |found: &Self| self != Self::VhdFixed || *found == Self::VhdFixed;
+        found
+            .filter(is_as_said)
+            .ok_or_else(|| FormatError::NotAsSaid {
+                device: device.name(),
+                said: self.name(),
+            })
+    }
+
     /// Returns whether the virtual disk can be written in place.
     #[must_use]
     pub const fn is_writable(self) -> bool {
@@ -111,19 +150,63 @@ impl Format {
     }
 }
 
+/// Bytes at the front that have the mark of a format.
+const SECTOR: u64 = 512;
+
+/// Bytes at the front in which a disk says that it is one: a table of partitions, the superblock of
+/// a file system.
+const DISK_HEAD: u64 = 8 << 10;
+
+/// Where the code of a boot sector ends and its table begins. Marks of formats lie in front.
+const TABLE_AT: usize = 446;
+
 /// Returns the format that a device holds, by its marks; `None` for a raw image, and for what is
 /// not known here. At most some kilobytes are read. A format is returned also where the feature
 /// for it was not built in: [`open`](crate::open) then says so.
 ///
+/// What uses a disk writes what it likes to it, marks of formats too. So the footer of a fixed VHD
+/// that fits its file goes before any mark in front, which belongs to the disk in it. Where a mark
+/// stands in front of what is a disk as well, none is believed: [`Format::on`] takes a person's
+/// word.
+///
 /// # Errors
-/// When the device cannot be read.
+/// `Refused` where two marks contradict each other; when the device cannot be read.
 pub fn recognise(device: &dyn BlockDevice) -> DeviceResult<Option<Format>> {
-    let size = device.size();
-    let mut head = [0; 512];
-    let len = head.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-    device.read_at(0, &mut head[..len])?;
-    let head = &head[..len];
-    Ok(if head.starts_with(b"QFI\xfb") {
+    let head = front(device, SECTOR)?;
+    let at_end = vhd::at_end(device)?;
+    let Some(seen) = by_front(&head) else {
+        return Ok(at_end.map(|footer| footer.format));
+    };
+    if at_end.is_some_and(|footer| footer.is_fixed_and_fits) {
+        if seen == Format::Qcow2 && qcow2_may_end_at(&head, device.size()) {
+            return Err(ambiguous(
+                device,
+                seen,
+                "ends as a fixed VHD does",
+                Format::VhdFixed,
+            ));
+        }
+        return Ok(Some(Format::VhdFixed));
+    }
+    match disk_behind_mark(device)? {
+        None => Ok(Some(seen)),
+        Some(disk) => {
+            let also = format!("is {} as well", disk.name());
+            Err(ambiguous(device, seen, &also, Format::Raw))
+        }
+    }
+}
+
+/// The first `len` bytes of a device, or all.
+fn front(device: &dyn BlockDevice, len: u64) -> DeviceResult<Vec<u8>> {
+    let mut head = vec![0; device.size().min(len) as usize];
+    device.read_at(0, &mut head)?;
+    Ok(head)
+}
+
+/// The format that the first sector speaks for.
+fn by_front(head: &[u8]) -> Option<Format> {
+    if head.starts_with(b"QFI\xfb") {
         Some(Format::Qcow2)
     } else if head.starts_with(b"KDMV") || head.starts_with(b"COWD") {
         Some(Format::VmdkSparse)
@@ -131,11 +214,56 @@ pub fn recognise(device: &dyn BlockDevice) -> DeviceResult<Option<Format>> {
         Some(Format::Vmdk)
     } else if simg::is_sparse(head) {
         Some(Format::Simg)
-    } else if let Some(compressed) = compressed(head) {
-        Some(compressed)
+    } else if vhd::is_copy(head) {
+        Some(Format::Vhd)
     } else {
-        vhd::recognise(device, head)?
-    })
+        compressed(head)
+    }
+}
+
+/// What a device is whose first sector begins with the mark of a format, if that is a disk: with a
+/// table of partitions, or with a file system that leaves the first sector to others.
+fn disk_behind_mark(device: &dyn BlockDevice) -> DeviceResult<Option<Content>> {
+    let mut head = front(device, DISK_HEAD)?;
+    let mark = TABLE_AT.min(head.len());
+    head[..mark].fill(0);
+    let found = Content::of(&head, &[], device.size());
+    let is_disk = found.is_ext()
+        || matches!(
+            found,
+            Content::Gpt | Content::Mbr | Content::ExtJournal | Content::Lvm2
+        );
+    Ok(is_disk.then_some(found))
+}
+
+/// Whether a qcow2 with this first sector may have just so many bytes: it consists of clusters.
+fn qcow2_may_end_at(head: &[u8], size: u64) -> bool {
+    let word = |at: usize| {
+        let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    };
+    let (version, cluster_bits) = (word(4), word(20));
+    matches!(version, 2 | 3)
+        && (9..=21).contains(&cluster_bits)
+        && size.is_multiple_of(1 << cluster_bits)
+}
+
+/// The refusal of a device that two marks speak of.
+fn ambiguous(device: &dyn BlockDevice, seen: Format, also: &str, other: Format) -> DeviceError {
+    let said: Vec<String> = [other, seen]
+        .into_iter()
+        .filter(|format| Format::SAID.contains(format))
+        .map(|format| format!("--image-format {}", format.word()))
+        .collect();
+    DeviceError::Refused {
+        place: device.name(),
+        reason: format!(
+            "it begins as {} does, and {also}, as where a guest wrote such a mark to its disk: say \
+             what it is with {}",
+            seen.name(),
+            said.join(" or ")
+        ),
+    }
 }
 
 /// Compressed streams, by their first bytes.

@@ -118,6 +118,11 @@ impl Footer {
         })
     }
 
+    /// Whether it is that of a fixed disk with so many bytes in front of it.
+    pub(super) fn is_fixed_of(&self, bytes: u64) -> bool {
+        self.kind() == Some(DiskType::Fixed) && bytes > 0 && self.current_size() == bytes
+    }
+
     pub(super) fn kind_number(&self) -> u32 {
         self.kind.get()
     }

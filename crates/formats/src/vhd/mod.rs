@@ -25,20 +25,34 @@ pub(super) const NAME: &str = "VHD";
 /// Most bytes of a disk: what the geometry of the specification and 32 bits of sectors allow.
 const LARGEST: u64 = 0xff00_0000 * SECTOR;
 
-/// Which VHD a device holds; `head` is its first sector.
-pub(crate) fn recognise(device: &dyn BlockDevice, head: &[u8]) -> DeviceResult<Option<Format>> {
-    if head.starts_with(COOKIE) {
-        return Ok(Some(Format::Vhd));
-    }
+/// Whether a first sector begins as the copy of a footer does, which dynamic disks have there.
+pub(crate) fn is_copy(head: &[u8]) -> bool {
+    head.starts_with(COOKIE)
+}
+
+/// What the last sector of a device says, where it is a sound footer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AtEnd {
+    /// Which VHD it is.
+    pub(crate) format: Format,
+    /// Whether it is a fixed disk, of just so many bytes as are in front of the footer.
+    pub(crate) is_fixed_and_fits: bool,
+}
+
+/// Looks for a footer in the last sector of a device. What the content of a raw disk may be by
+/// chance has no checksum.
+pub(crate) fn at_end(device: &dyn BlockDevice) -> DeviceResult<Option<AtEnd>> {
     let Some(last) = device.size().checked_sub(SECTOR) else {
         return Ok(None);
     };
     let mut tail = [0; SECTOR as usize];
     device.read_at(last, &mut tail)?;
-    // What the content of a raw disk may be by chance has no checksum.
-    Ok(Footer::parse(&tail).ok().map(|footer| match footer.kind() {
-        Some(DiskType::Fixed) | None => Format::VhdFixed,
-        Some(_) => Format::Vhd,
+    Ok(Footer::parse(&tail).ok().map(|footer| AtEnd {
+        format: match footer.kind() {
+            Some(DiskType::Fixed) | None => Format::VhdFixed,
+            Some(_) => Format::Vhd,
+        },
+        is_fixed_and_fits: footer.is_fixed_of(last),
     }))
 }
 
@@ -57,8 +71,10 @@ fn read_footer(device: &dyn BlockDevice) -> Result<Footer, FormatError> {
     device.read_at(last, &mut sector)?;
     let at_end = Footer::parse(&sector);
     device.read_at(0, &mut sector)?;
-    // The copy says more of a dynamic disk whose end was being written.
     match (Footer::parse(&sector), at_end) {
+        // In front of a footer that has just so many bytes before it is the disk's own content.
+        (_, Ok(footer)) if footer.is_fixed_of(last) => Ok(footer),
+        // The copy says more of a dynamic disk whose end was being written.
         (Ok(copy), _) => Ok(copy),
         (Err(_), Ok(footer)) => Ok(footer),
         (Err(in_copy), Err(in_footer)) => Err(damaged(if sector.starts_with(COOKIE) {

@@ -4,4 +4,5 @@ mod compressed_images;
 mod crash;
 mod hostile;
 mod interchange;
+mod saying;
 mod support;
