@@ -53,6 +53,7 @@ pub struct OpenHow {
     /// The file name of the image.
     pub(crate) file_name: Option<OsString>,
     pub(crate) outside: bool,
+    pub(crate) guarded: bool,
     pub(crate) verify: bool,
     pub(crate) limit: u64,
     pub(crate) spool: Option<PathBuf>,
@@ -72,6 +73,7 @@ impl OpenHow {
             folder: None,
             file_name: None,
             outside: false,
+            guarded: false,
             verify: false,
             limit: LIMIT,
             spool: None,
@@ -111,6 +113,16 @@ impl OpenHow {
     #[must_use]
     pub fn outside(mut self, outside: bool) -> Self {
         self.outside = outside;
+        self
+    }
+
+    /// Sets whether other files that the image names are locked against writers as long as the disk
+    /// is open for reading, as the image itself may be by its opener
+    /// ([`FileOptions::guarded`](extant_blockdev::FileOptions::guarded)). Of an image that is open
+    /// for writing they always are: those that are written to against everything that locks them.
+    #[must_use]
+    pub fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
         self
     }
 

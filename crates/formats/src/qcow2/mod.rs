@@ -19,7 +19,7 @@ use crate::follow::follow;
 use crate::{Format, FormatError, OpenHow, recognise};
 use below::Below;
 use disk::Disk;
-use extant_blockdev::{FileOptions, SharedDevice};
+use extant_blockdev::SharedDevice;
 use header::Shape;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
@@ -77,8 +77,9 @@ fn layer(
                 "more than {DEEPEST} backing files stand on each other"
             )));
         }
-        let path = follow(&name, Path::new(named), how, false)?;
-        let below: SharedDevice = Arc::new(FileOptions::read_only().open(&path)?);
+        let followed = follow(&name, Path::new(named), how, false)?;
+        let how = how.clone().beside(&followed.path);
+        let below = followed.device()?;
         // What a guest wrote to a raw file must not become a format: where the image says nothing,
         // the file is raw, and not used if it does not look so.
         let format = match header.backing_format.as_deref() {
@@ -107,7 +108,6 @@ fn layer(
                 });
             }
         };
-        let how = how.clone().beside(&path);
         let backing = match format {
             Format::Raw => {
                 let storage = Below::new(below);

@@ -16,7 +16,7 @@ pub(crate) use descriptor::is_descriptor;
 use crate::follow::follow;
 use crate::{FormatError, OpenHow};
 use descriptor::{Descriptor, Line, Place};
-use extant_blockdev::{FileOptions, SharedDevice};
+use extant_blockdev::SharedDevice;
 use extents::{Extent, Extents};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -62,7 +62,8 @@ pub(crate) fn open(device: &SharedDevice, how: &OpenHow) -> Result<SharedDevice,
             "a VMDK disk that is the difference to its parent",
         ));
     }
-    let mut files: BTreeMap<PathBuf, SharedDevice> = BTreeMap::new();
+    // By identity: one lock is held on a file, whatever its names.
+    let mut files: BTreeMap<(u64, u64), SharedDevice> = BTreeMap::new();
     let mut extents = Vec::new();
     let mut start = 0_u64;
     for Line {
@@ -95,17 +96,13 @@ pub(crate) fn open(device: &SharedDevice, how: &OpenHow) -> Result<SharedDevice,
                 if how.writable && !may_be_written {
                     return Err(not_written(format!("extent {file:?} is for reading only")));
                 }
-                let path = follow(&name, &file, how, how.writable)?;
-                let device = match files.get(&path) {
+                let followed = follow(&name, &file, how, how.writable)?;
+                let device = match files.get(&followed.id) {
                     Some(device) => Arc::clone(device),
                     None => {
-                        let options = if how.writable {
-                            FileOptions::read_write()
-                        } else {
-                            FileOptions::read_only()
-                        };
-                        let device: SharedDevice = Arc::new(options.open(&path)?);
-                        files.insert(path, Arc::clone(&device));
+                        let id = followed.id;
+                        let device = followed.device()?;
+                        files.insert(id, Arc::clone(&device));
                         device
                     }
                 };

@@ -4,5 +4,6 @@ mod compressed_images;
 mod crash;
 mod hostile;
 mod interchange;
+mod locks;
 mod saying;
 mod support;
