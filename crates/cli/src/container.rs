@@ -6,7 +6,7 @@ use crate::time::seconds_now;
 use extant::Escaped;
 use extant_blockdev::{BlockDevice, FileOptions, SharedDevice};
 use extant_formats::{CreateHow, Format, FormatError, create, describe_flat, flat_extent_of};
-use extant_mkfs::output::{Output, OutputError};
+use extant_mkfs::output::{Output, OutputError, Replaces};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -52,10 +52,19 @@ pub(crate) fn second_file(image: &Path, format: Format) -> Option<PathBuf> {
     (format == Format::Vmdk).then(|| flat_extent_of(image))
 }
 
+/// Which files an image may take the names of: its own, and that of its bytes where the format has
+/// two files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names {
+    pub(crate) image: Replaces,
+    pub(crate) second: Replaces,
+}
+
 /// Makes the place for a disk of `size` bytes. An Android sparse image has none: it is written when
 /// all of the disk is there, by [`write_simg`].
 pub(crate) fn output(
     image: &Path,
+    names: Names,
     format: Format,
     size: u64,
     uuid: Option<[u8; 16]>,
@@ -63,14 +72,15 @@ pub(crate) fn output(
     match format {
         Format::Raw => match object::url_of(image) {
             Some(url) => object::output(&url, size),
-            None => Output::create(image, size),
+            None => Output::create_over(image, size, names.image),
         },
         Format::Vmdk => {
             // What cannot be described is said before anything is made or replaced.
             description(image, size)?;
-            Output::create(&flat_extent_of(image), size.next_multiple_of(SECTOR))
+            let size = size.next_multiple_of(SECTOR);
+            Output::create_over(&flat_extent_of(image), size, names.second)
         }
-        _ => Output::create_in_format(image, |file| {
+        _ => Output::create_in_format(image, names.image, |file| {
             let mut how = CreateHow::default();
             how.uuid = uuid;
             how.time = seconds_now();
@@ -113,9 +123,9 @@ fn description(image: &Path, size: u64) -> Result<String, OutputError> {
 }
 
 /// Writes the description of a disk whose bytes are in a file beside it.
-pub(crate) fn describe(image: &Path, size: u64) -> Result<(), OutputError> {
+pub(crate) fn describe(image: &Path, names: Names, size: u64) -> Result<(), OutputError> {
     let text = description(image, size)?;
-    let output = Output::create(image, text.len() as u64)?;
+    let output = Output::create_over(image, text.len() as u64, names.image)?;
     output.device().write_at(0, text.as_bytes())?;
     output.commit()
 }
@@ -123,11 +133,12 @@ pub(crate) fn describe(image: &Path, size: u64) -> Result<(), OutputError> {
 /// Writes an Android sparse image of a disk.
 pub(crate) fn write_simg(
     image: &Path,
+    names: Names,
     disk: &dyn BlockDevice,
     how: &extant_formats::simg::WriteHow,
     progress: &dyn extant_formats::CopyProgress,
 ) -> Result<(), OutputError> {
-    let output = Output::create_in_format(image, Ok)?;
+    let output = Output::create_in_format(image, names.image, Ok)?;
     extant_formats::simg::write(disk, output.device(), how, progress).map_err(wrapped)?;
     output.commit()
 }

@@ -8,7 +8,7 @@ use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::fs::SuperblockChoice;
 use extant_format::Pblk;
-use extant_image::{How, ImageLocation, Opened, PartitionName};
+use extant_image::{How, ImageFormat, ImageLocation, Opened, PartitionName};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -38,14 +38,15 @@ pub(crate) fn whole_image(text: &OsStr) -> Outcome<ImageLocation> {
     ImageLocation::parse(text).map_err(Failure::usage)
 }
 
-/// How to open an image, where it does not say by itself which part of it is meant.
-pub(crate) fn how(place: &Whereabouts, writable: bool) -> How {
+/// How to open an image, where it does not say by itself which part of it is meant: as what, too.
+pub(crate) fn how(place: &Whereabouts, image: &ImageLocation, writable: bool) -> How {
     let how = if writable {
         How::writing()
     } else {
         How::reading()
     };
-    how.offset(place.offset)
+    how.format(place.format_of(image))
+        .offset(place.offset)
         .partition(place.partition.map(PartitionName::Number))
         .tell(|text| say(text))
 }
@@ -136,7 +137,7 @@ impl ImagePath {
         if writable {
             refuse_reading_options(location)?;
         }
-        let opened = self.image.open_whole(&how(location, writable));
+        let opened = self.image.open_whole(&how(location, &self.image, writable));
         opened.map_err(|e| self.not_opened(e, writable))
     }
 
@@ -204,7 +205,8 @@ impl ImagePath {
         whole: &SharedDevice,
         location: &Whereabouts,
     ) -> Outcome<SharedDevice> {
-        let part = self.image.part_of(Arc::clone(whole), &how(location, false));
+        let how = how(location, &self.image, false);
+        let part = self.image.part_of(Arc::clone(whole), &how);
         part.map_err(Failure::new)
     }
 
@@ -223,13 +225,14 @@ impl ImagePath {
     /// at most for `patience`. `in_format` says whether it may lie in a format of disk images.
     pub(crate) fn open_when_free(
         &self,
+        location: &Whereabouts,
         writable: bool,
         patience: Duration,
         may_be: impl Fn() -> bool,
         in_format: bool,
     ) -> Outcome<SharedDevice> {
         const PAUSE: Duration = Duration::from_millis(10);
-        let how = how(&Whereabouts::default(), writable).guarded(!writable);
+        let how = how(&only_formats(location), &self.image, writable).guarded(!writable);
         let end = Instant::now() + patience;
         loop {
             match self.image.open_disk(&how) {
@@ -402,8 +405,32 @@ pub(crate) fn journal_device(place: &Whereabouts) -> Outcome<Option<SharedDevice
     let Some(path) = &place.journal else {
         return Ok(None);
     };
-    let opened = whole_image(path.as_os_str())?.open(&how(&Whereabouts::default(), false));
+    let journal = whole_image(path.as_os_str())?;
+    let opened = journal.open(&how(&only_formats(place), &journal, false));
     opened.map(Some).map_err(Failure::new)
+}
+
+/// As raw, which an `option` of the command says too.
+pub(crate) fn as_raw(
+    how: How,
+    place: &Whereabouts,
+    image: &ImageLocation,
+    option: &str,
+) -> Outcome<How> {
+    match place.format_of(image) {
+        Some(said) if said != ImageFormat::RAW => Err(Failure::usage(format!(
+            "{option} raw and --image-format {said} contradict each other: give one of them"
+        ))),
+        _ => Ok(how.format(ImageFormat::RAW)),
+    }
+}
+
+/// What is said of images in whole, without which part of them is meant.
+fn only_formats(place: &Whereabouts) -> Whereabouts {
+    Whereabouts {
+        image_format: place.image_format.clone(),
+        ..Whereabouts::default()
+    }
 }
 
 /// What to do about a whole disk that was taken for a file system.

@@ -64,7 +64,13 @@ use std::process::ExitCode;
 /// The exit code for a command line that makes no sense: `check`, `repair`, `tune` and `resize`
 /// have those of `e2fsck`.
 fn usage_code(mut args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
-    const WITH_VALUES: [&str; 4] = ["--partition", "--offset", "--superblock", "--journal"];
+    const WITH_VALUES: [&str; 5] = [
+        "--partition",
+        "--offset",
+        "--superblock",
+        "--journal",
+        "--image-format",
+    ];
     const AS_E2FSCK: [&str; 4] = ["check", "repair", "tune", "resize"];
     while let Some(arg) = args.next() {
         if WITH_VALUES.iter().any(|option| arg == *option) {
@@ -148,6 +154,11 @@ fn main() -> ExitCode {
     };
     if let Err(failure) = args.refuse_meaningless_location() {
         return failure.report();
+    }
+    let given: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Err(failure) = args.location.refuse_formats_of_none(&given) {
+        failure.report();
+        return ExitCode::from(usage_code(std::env::args_os().skip(1)));
     }
     if args.command.writes()
         && let Err(failure) = time::stand_still()

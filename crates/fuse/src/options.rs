@@ -80,6 +80,9 @@ pub struct Options {
     pub offset: Option<u64>,
     /// The partition that it is (`partition=N`), for the program that opens it.
     pub partition: Option<u32>,
+    /// What the image is, whatever it looks like (`image_format=FORMAT`), for the program that opens
+    /// it, which knows the formats.
+    pub image_format: Option<String>,
     /// The file that warnings and errors go to (`log=FILE`), for the program that writes them.
     pub log: Option<PathBuf>,
     /// The most memory in MiB that a confined process can take (`memory=MIB`): half of the
@@ -115,6 +118,7 @@ impl Default for Options {
             no_replay: false,
             offset: None,
             partition: None,
+            image_format: None,
             log: None,
             memory_mib: None,
         }
@@ -326,6 +330,9 @@ impl Options {
             }
             ("offset", Some(_)) => self.offset = Some(number(option, value, 0..=u64::MAX)?),
             ("partition", Some(_)) => self.partition = Some(number(option, value, 1..=u32::MAX)?),
+            ("image_format", Some(word)) if !word.is_empty() => {
+                self.image_format = Some(word.to_owned());
+            }
             ("memory", Some(_)) => {
                 self.memory_mib = Some(number(option, value, 0..=1 << 30)?);
             }
@@ -498,6 +505,7 @@ mod tests {
             "threads",
             "offset=x",
             "partition=0",
+            "image_format=",
             "log=",
             "memory=x",
             "memory",

@@ -2,6 +2,9 @@
 //!
 //! The open file is shared with the process that opened it. So its lock is shared too: one that is
 //! there is left as it is, also at the end. The position of the file afterwards is anything.
+//!
+//! Only `/proc` tells of such a lock. Without it no lock is taken, since that could turn the
+//! opener's into another, and what needs one is refused.
 
 #![expect(
     unsafe_code,
@@ -15,6 +18,10 @@ use rustix::io::{FdFlags, fcntl_getfd};
 use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// What the system tells of the open files of this process.
+const ABOUT_FILES: &str = "/proc/self/fdinfo";
 
 /// How an open file is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +80,21 @@ pub(crate) fn open(number: RawFd, how: &How) -> DeviceResult<FileDevice> {
         }
     }
     let options = how.file_options();
-    let options = match (lock_of(number), how.is_writable()) {
-        (None, _) => options,
-        (Some(Lock::Exclusive), _) | (Some(Lock::Shared), false) => options.locked_by_caller(true),
-        (Some(Lock::Shared), true) => {
+    let needs_lock = how.is_writable() || how.is_guarded();
+    let lock = lock_of(number, Path::new(ABOUT_FILES));
+    let options = match (lock, how.is_writable()) {
+        (Ok(None), _) => options,
+        (Err(_), _) if !needs_lock => options,
+        (Err(e), _) => {
+            return Err(refused(format!(
+                "whether it is locked (flock) by the program that opened it is not known, since \
+                 {ABOUT_FILES} cannot be read ({e}): name the file by its path, or have /proc there"
+            )));
+        }
+        (Ok(Some(Lock::Exclusive)), _) | (Ok(Some(Lock::Shared)), false) => {
+            options.locked_by_caller(true)
+        }
+        (Ok(Some(Lock::Shared)), true) => {
             return Err(refused(
                 "it is locked for reading (flock) by the program that opened it: lock it for \
                  writing there, or not at all"
@@ -107,16 +125,44 @@ fn inherited(number: RawFd) -> Result<File, String> {
         .map_err(|e| format!("it cannot be shared: {e}"))
 }
 
-/// The lock (`flock`) that the open file holds, where the system tells.
-fn lock_of(number: RawFd) -> Option<Lock> {
-    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+/// Whether the descriptor is a regular file that is open.
+pub(crate) fn is_regular_file(number: RawFd) -> bool {
+    inherited(number)
+        .ok()
+        .and_then(|file| file.metadata().ok())
+        .is_some_and(|found| found.is_file())
+}
+
+/// The lock (`flock`) that the open file holds, as the system tells in the folder `about`.
+fn lock_of(number: RawFd, about: &Path) -> std::io::Result<Option<Lock>> {
+    let about = std::fs::read_to_string(about.join(number.to_string()))?;
     let locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
     let mut flocks = locks.filter(|lock| lock.split_whitespace().any(|word| word == "FLOCK"));
-    flocks.next().map(|lock| {
+    Ok(flocks.next().map(|lock| {
         if lock.split_whitespace().any(|word| word == "WRITE") {
             Lock::Exclusive
         } else {
             Lock::Shared
         }
-    })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_the_system_does_not_tell_is_not_taken_for_no_lock() {
+        let file = tempfile::tempfile().expect("a file");
+        let told = || lock_of(file.as_raw_fd(), Path::new(ABOUT_FILES)).expect("it tells");
+        assert_eq!(told(), None);
+        flock(&file, FlockOperation::LockShared).expect("a lock");
+        assert_eq!(told(), Some(Lock::Shared));
+        flock(&file, FlockOperation::LockExclusive).expect("a lock");
+        assert_eq!(told(), Some(Lock::Exclusive));
+        let empty = tempfile::tempdir().expect("a directory");
+        lock_of(file.as_raw_fd(), empty.path()).expect_err("nothing is told");
+    }
 }

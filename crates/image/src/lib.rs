@@ -9,13 +9,15 @@
 //! refused with a sentence that says what to do. `docs/user/remote.md` has the grammar.
 //!
 //! What a disk lies in (qcow2, VHD, a compressed image) is seen from its content, with the feature
-//! `formats`. The feature `remote` brings HTTP and object stores.
+//! `formats`, unless it is said ([`How::format`]). The feature `remote` brings HTTP and object
+//! stores.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `location` | [`ImageLocation`]: what addresses mean, and how they are shown |
 //! | `operand` | telling a path inside an image, and a partition, from the image's own name |
 //! | `uri` | the parts of a URI, and what is wrong with them |
+//! | `format` | [`ImageFormat`]: what an image is said to be |
 //! | `partition` | [`PartitionName`]: a number or a label |
 //! | `open` | [`How`]: from a location to a device |
 //! | `descriptor` | files that are open already |
@@ -23,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod descriptor;
+mod format;
 mod location;
 mod open;
 mod operand;
@@ -30,6 +33,7 @@ mod partition;
 mod uri;
 
 pub use extant_blockdev::{NbdAddress, NbdTransport};
+pub use format::{ImageFormat, UnknownFormat};
 pub use location::{Carrier, ImageLocation};
 pub use open::{Container, How, Opened};
 pub use partition::PartitionName;

@@ -1,7 +1,7 @@
 //! From a location to a device.
 
 use crate::location::{Carrier, ImageLocation};
-use crate::{PartitionName, descriptor};
+use crate::{ImageFormat, PartitionName, descriptor};
 use extant_blockdev::{
     Backend, DeviceError, DeviceResult, FileOptions, NbdDevice, NbdOptions, SharedDevice,
     WindowDevice,
@@ -18,8 +18,10 @@ pub struct How {
     writable: bool,
     guarded: bool,
     verified: bool,
+    outside: bool,
     direct: bool,
     backend: Backend,
+    format: Option<ImageFormat>,
     offset: Option<u64>,
     length: Option<u64>,
     partition: Option<PartitionName>,
@@ -34,6 +36,8 @@ pub struct Opened {
     pub device: SharedDevice,
     /// What it lies in; `None` where all bytes are those of the disk.
     pub container: Option<Container>,
+    /// Whether all bytes of a regular file of the host are those of the disk.
+    pub is_file: bool,
 }
 
 /// A format of disk images that a disk lies in.
@@ -56,8 +60,10 @@ impl How {
             writable: false,
             guarded: false,
             verified: false,
+            outside: false,
             direct: false,
             backend: Backend::Auto,
+            format: None,
             offset: None,
             length: None,
             partition: None,
@@ -74,8 +80,8 @@ impl How {
         }
     }
 
-    /// Sets whether nobody may write a file of the host as long as it is open for reading: see
-    /// [`FileOptions::guarded`]. Means nothing to what is elsewhere.
+    /// Sets whether nobody may write a file of the host as long as it is open for reading, nor
+    /// files that it names: see [`FileOptions::guarded`]. Means nothing to what is elsewhere.
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;
@@ -87,6 +93,24 @@ impl How {
     #[must_use]
     pub fn verified(mut self, verified: bool) -> Self {
         self.verified = verified;
+        self
+    }
+
+    /// Sets whether other files that an image names (backing files, extents) are opened wherever
+    /// they lie, and not only beside it. Only for images that are trusted with all files of the
+    /// caller.
+    #[must_use]
+    pub fn outside(mut self, outside: bool) -> Self {
+        self.outside = outside;
+        self
+    }
+
+    /// Says what the image is, wherever it lies, so that its content is not asked: what uses a disk
+    /// may have written the mark of a format to it. An image that has no mark of the format is
+    /// refused. `None` takes it back: the format is seen.
+    #[must_use]
+    pub fn format(mut self, format: impl Into<Option<ImageFormat>>) -> Self {
+        self.format = format.into();
         self
     }
 
@@ -140,6 +164,11 @@ impl How {
         self.writable
     }
 
+    /// Whether it is kept from being written to as long as it is open for reading.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guarded
+    }
+
     pub(crate) fn file_options(&self) -> FileOptions {
         let options = if self.writable {
             FileOptions::read_write()
@@ -157,6 +186,7 @@ impl fmt::Debug for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("How")
             .field("writable", &self.writable)
+            .field("format", &self.format)
             .field("offset", &self.offset)
             .field("length", &self.length)
             .field("partition", &self.partition)
@@ -183,64 +213,90 @@ impl ImageLocation {
     }
 
     /// Opens the whole of the disk at the location, and says what it lies in. A container is known
-    /// by its content.
+    /// by its content, unless `how` says what it is.
     ///
     /// # Errors
     /// - those of [`FileOptions::open`] for a path and for the number of an open file;
     /// - what the server says, for what is elsewhere;
-    /// - `Refused` for what cannot be opened, or not in this way.
+    /// - `Refused` for what cannot be opened, or not in this way; for what is not as was said; and
+    ///   where two formats can be seen in it.
     pub fn open_disk(&self, how: &How) -> DeviceResult<Opened> {
-        self.look_into(self.open_carrier(how)?, how)
+        let device = self.open_carrier(how)?;
+        let is_file = self.is_regular_file();
+        let (device, container) = self.look_into(device, how)?;
+        Ok(Opened {
+            device,
+            is_file: is_file && container.is_none(),
+            container,
+        })
     }
 
+    /// Returns whether it is a regular file of the host, which exists.
+    fn is_regular_file(&self) -> bool {
+        match self.carrier() {
+            Carrier::File(path) => path.is_file(),
+            Carrier::Descriptor(number) => descriptor::is_regular_file(*number),
+            _ => false,
+        }
+    }
+
+    /// The disk in what is open, and what it lies in.
     #[cfg(feature = "formats")]
-    fn look_into(&self, device: SharedDevice, how: &How) -> DeviceResult<Opened> {
-        use extant_formats::{FormatError, OpenHow, recognise};
-        let Some(format) = recognise(&*device)? else {
-            return Ok(Opened {
-                device,
-                container: None,
-            });
-        };
-        let container = Container {
-            word: format.word(),
-            name: format.name(),
-            size: device.size(),
-        };
-        let mut into = if how.writable {
-            OpenHow::read_write()
-        } else {
-            OpenHow::read_only()
-        };
-        into = into.verify(how.verified);
-        if let Some(path) = self.path() {
-            into = into.beside(path);
-        }
-        if let Some(tell) = how.tell.clone() {
-            into = into.tell(move |notice| tell(&notice.to_string()));
-        }
+    fn look_into(
+        &self,
+        device: SharedDevice,
+        how: &How,
+    ) -> DeviceResult<(SharedDevice, Option<Container>)> {
+        use extant_formats::{Format, FormatError, OpenHow, recognise};
         let name = device.name();
-        let opened = extant_formats::open(device, format, &into);
-        let device = opened.map_err(|e| match e {
+        let named = |e: FormatError| match e {
             FormatError::Device(e) => e,
             e => {
                 let text = e.to_string();
                 let about = text.strip_prefix(&name).map(|rest| format!("it{rest}"));
                 self.refused(&about.unwrap_or(text))
             }
-        })?;
-        Ok(Opened {
-            device,
-            container: Some(container),
-        })
+        };
+        let found = match how.format {
+            Some(said) => Some(said.known().on(&*device).map_err(named)?),
+            None => recognise(&*device)?,
+        };
+        let Some(format) = found.filter(|format| *format != Format::Raw) else {
+            return Ok((device, None));
+        };
+        let container = Container {
+            word: format.word(),
+            name: format.name(),
+            size: device.size(),
+        };
+        let into = if how.writable {
+            OpenHow::read_write()
+        } else {
+            OpenHow::read_only()
+        };
+        let into = into
+            .guarded(how.guarded)
+            .verify(how.verified)
+            .outside(how.outside);
+        let into = match self.path() {
+            Some(path) => into.beside(path),
+            None => into,
+        };
+        let into = match how.tell.clone() {
+            Some(tell) => into.tell(move |notice| tell(&notice.to_string())),
+            None => into,
+        };
+        let disk = extant_formats::open(device, format, &into).map_err(named)?;
+        Ok((disk, Some(container)))
     }
 
     #[cfg(not(feature = "formats"))]
-    fn look_into(&self, device: SharedDevice, _how: &How) -> DeviceResult<Opened> {
-        Ok(Opened {
-            device,
-            container: None,
-        })
+    fn look_into(
+        &self,
+        device: SharedDevice,
+        _how: &How,
+    ) -> DeviceResult<(SharedDevice, Option<Container>)> {
+        Ok((device, None))
     }
 
     fn open_carrier(&self, how: &How) -> DeviceResult<SharedDevice> {

@@ -2,7 +2,8 @@
 //! that exists (a block device, or a window of a whole-disk image).
 //!
 //! # Invariants
-//! A file that something uses is not replaced: it is held from the beginning to the end.
+//! A file that something uses is not replaced: it is held from the beginning to the end. Nor is one
+//! that took the name meanwhile: what nobody has looked at is left as it is ([`Replaces`]).
 //!
 //! Until it is complete, a new file has no name (`O_TMPFILE`), so that nothing is left of it
 //! however the process ends. Where the file system has no files without names, or `/proc` is not
@@ -14,7 +15,7 @@ use extant_blockdev::{
     SharedDevice, WindowDevice, hold_for_replacing,
 };
 use extant_sync::{CountedAtomicU32, RmwClass};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -23,7 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,36 @@ pub struct Output {
     finish: Option<Finish>,
 }
 
+/// Which file an image may take the name of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaces {
+    /// None: the name is free, and has to be so in the end.
+    Nothing,
+    /// The one with these numbers of device and inode.
+    File(u64, u64),
+    /// Whichever has the name in the end, unless it is in use.
+    Anything,
+}
+
+impl Replaces {
+    /// Returns what has the name now, and nothing else.
+    #[must_use]
+    pub fn what_is_at(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(found) => Self::File(found.dev(), found.ino()),
+            Err(_) => Self::Nothing,
+        }
+    }
+
+    fn allows(self, id: (u64, u64)) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::File(device, inode) => (device, inode) == id,
+            Self::Anything => true,
+        }
+    }
+}
+
 /// What the caller does with its device when all is written.
 struct Finish(Box<dyn FnOnce() -> DeviceResult<()> + Send>);
 
@@ -54,8 +85,9 @@ struct Pending {
     unfinished: Unfinished,
     path: PathBuf,
     mode: Option<fs::Permissions>,
-    /// What has the name now.
-    _held: Option<HeldFile>,
+    /// What had the name in the beginning.
+    held: Option<HeldFile>,
+    replaces: Replaces,
 }
 
 /// The file that becomes the image.
@@ -70,32 +102,47 @@ enum Unfinished {
 impl Output {
     /// Makes an image of `size` bytes that will be called `path`.
     ///
-    /// A regular file under that name is replaced when the image is complete, its permissions
+    /// A regular file that has the name now is replaced when the image is complete, its permissions
     /// kept; a block device is written in place.
     ///
     /// # Errors
     /// When the file cannot be made, when the one that has the name is in use, or the block device
     /// is too small.
     pub fn create(path: &Path, size: u64) -> Result<Self, OutputError> {
-        Self::create_or_refuse(path, size, true)
+        Self::create_over(path, size, Replaces::what_is_at(path))
+    }
+
+    /// Makes an image of `size` bytes that will be called `path`, and that replaces what the caller
+    /// has looked at. Otherwise as [`Output::create`].
+    ///
+    /// # Errors
+    /// As for `create`; `Appeared` when another file has the name.
+    pub fn create_over(path: &Path, size: u64, replaces: Replaces) -> Result<Self, OutputError> {
+        Self::create_or_refuse(path, size, replaces, true)
     }
 
     /// Makes an image that will be called `path` and whose file is more than the bytes of a disk:
     /// `format` makes the disk out of a file without a byte, which grows, and that disk is written
-    /// to. Otherwise as [`Output::create`].
+    /// to. Otherwise as [`Output::create_over`].
     ///
     /// # Errors
-    /// As for `create`, and what `format` gives; `NotAFile` for a block device.
+    /// As for `create_over`, and what `format` gives; `NotAFile` for a block device.
     pub fn create_in_format(
         path: &Path,
+        replaces: Replaces,
         format: impl FnOnce(SharedDevice) -> Result<SharedDevice, OutputError>,
     ) -> Result<Self, OutputError> {
-        let mut output = Self::create_or_refuse(path, 0, false)?;
+        let mut output = Self::create_or_refuse(path, 0, replaces, false)?;
         output.device = format(Arc::clone(&output.device))?;
         Ok(output)
     }
 
-    fn create_or_refuse(path: &Path, size: u64, or_device: bool) -> Result<Self, OutputError> {
+    fn create_or_refuse(
+        path: &Path,
+        size: u64,
+        replaces: Replaces,
+        or_device: bool,
+    ) -> Result<Self, OutputError> {
         // Through a symbolic link, the file it names is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mode = match fs::metadata(&path) {
@@ -108,7 +155,7 @@ impl Output {
             Ok(found) => Some(found.permissions()),
             Err(_) => None,
         };
-        Self::create_new(path, mode, size, true)
+        Self::create_new(path, mode, size, replaces, true)
     }
 
     /// The whole of a block device, which may be larger.
@@ -130,9 +177,16 @@ impl Output {
         path: PathBuf,
         mode: Option<fs::Permissions>,
         size: u64,
+        replaces: Replaces,
         may_be_unnamed: bool,
     ) -> Result<Self, OutputError> {
         let held = hold_for_replacing(&path)?;
+        if held
+            .as_ref()
+            .is_some_and(|held| !replaces.allows(held.id()))
+        {
+            return Err(OutputError::Appeared { path });
+        }
         let unnamed = if may_be_unnamed {
             create_unnamed(&path)
         } else {
@@ -154,7 +208,8 @@ impl Output {
                 unfinished,
                 path,
                 mode,
-                _held: held,
+                held,
+                replaces,
             }),
             zeroed: true,
             finish: None,
@@ -241,15 +296,12 @@ impl Output {
     /// Makes what was written durable and gives the image its name.
     ///
     /// # Errors
-    /// When the device cannot be flushed or the file cannot be renamed; the image then does not
-    /// appear.
+    /// When the device cannot be flushed or the file cannot be renamed; `Appeared` when another
+    /// file took the name. The image then does not appear.
     pub fn commit(mut self) -> Result<(), OutputError> {
         self.device.flush()?;
         if let Some(pending) = self.pending.take() {
-            pending.publish().map_err(|source| OutputError::Rename {
-                path: pending.path.clone(),
-                source,
-            })?;
+            pending.publish()?;
             sync_parent(&pending.path);
         }
         if let Some(finish) = self.finish.take() {
@@ -269,26 +321,34 @@ impl Drop for Output {
 
 impl Pending {
     /// Gives the image its name. On failure it is gone.
-    fn publish(&self) -> io::Result<()> {
+    fn publish(&self) -> Result<(), OutputError> {
         let named = match &self.unfinished {
             Unfinished::Unnamed(file) => self.name_unnamed(file),
-            Unfinished::Named(temporary) => match &self.mode {
-                Some(mode) => fs::set_permissions(temporary, mode.clone()),
-                None => Ok(()),
-            }
-            .and_then(|()| fs::rename(temporary, &self.path)),
+            Unfinished::Named(temporary) => self.rename_named(temporary),
         };
-        named.inspect_err(|_| self.discard())
+        named
+            .inspect_err(|_| self.discard())
+            .map_err(|why| match why {
+                NotNamed::Appeared => OutputError::Appeared {
+                    path: self.path.clone(),
+                },
+                NotNamed::Device(error) => OutputError::Device(error),
+                NotNamed::System(source) => OutputError::Rename {
+                    path: self.path.clone(),
+                    source,
+                },
+            })
     }
 
-    fn name_unnamed(&self, file: &fs::File) -> io::Result<()> {
+    fn name_unnamed(&self, file: &fs::File) -> Result<(), NotNamed> {
         // Further tries are for hidden names that killed processes left.
         const TRIES: u32 = 100;
         if let Some(mode) = &self.mode {
             file.set_permissions(mode.clone())?;
         }
         match link(file, &self.path) {
-            Err(Errno::EXIST) => {}
+            Err(Errno::EXIST) if self.may_replace() => {}
+            Err(Errno::EXIST) => return Err(NotNamed::Appeared),
             done => return Ok(done?),
         }
         // A link replaces nothing, a rename does: a moment under a hidden name, complete.
@@ -301,10 +361,60 @@ impl Pending {
                 Err(e) => return Err(e.into()),
             }
         };
-        fs::rename(&temporary, &self.path).inspect_err(|_| {
+        self.replace_by(&temporary).inspect_err(|_| {
             // The first failure is the one to tell.
             let _ = fs::remove_file(&temporary);
         })
+    }
+
+    fn rename_named(&self, temporary: &Path) -> Result<(), NotNamed> {
+        if let Some(mode) = &self.mode {
+            fs::set_permissions(temporary, mode.clone())?;
+        }
+        match rename_to_free(temporary, &self.path) {
+            Err(Errno::EXIST) if self.may_replace() => self.replace_by(temporary),
+            Err(Errno::EXIST) => Err(NotNamed::Appeared),
+            done => Ok(done?),
+        }
+    }
+
+    /// Whether there is a file that the image may replace.
+    fn may_replace(&self) -> bool {
+        self.held.is_some() || self.replaces == Replaces::Anything
+    }
+
+    /// Gives the name to a file that is called otherwise, and away from the one that may lose it.
+    fn replace_by(&self, temporary: &Path) -> Result<(), NotNamed> {
+        let held = self.held.as_ref().map(HeldFile::id);
+        if self.replaces == Replaces::Anything {
+            // Another one than in the beginning may be in use.
+            let other = id_of(&self.path).filter(|id| Some(*id) != held);
+            let _other = match other {
+                Some(_) => hold_for_replacing(&self.path).map_err(NotNamed::Device)?,
+                None => None,
+            };
+            return Ok(fs::rename(temporary, &self.path)?);
+        }
+        // Exchanged, nothing is lost before it is known what had the name.
+        match renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
+            Ok(()) if id_of(temporary) == held => Ok(fs::remove_file(temporary)?),
+            Ok(()) => {
+                renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE)?;
+                Err(NotNamed::Appeared)
+            }
+            Err(Errno::NOENT) => match rename_to_free(temporary, &self.path) {
+                Err(Errno::EXIST) => Err(NotNamed::Appeared),
+                done => Ok(done?),
+            },
+            // The file system has no such thing.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                if id_of(&self.path).is_some_and(|id| Some(id) != held) {
+                    return Err(NotNamed::Appeared);
+                }
+                Ok(fs::rename(temporary, &self.path)?)
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn discard(&self) {
@@ -312,6 +422,56 @@ impl Pending {
             // Nobody is left to tell, and the name says what it is.
             let _ = fs::remove_file(temporary);
         }
+    }
+}
+
+/// Why an image does not get its name.
+enum NotNamed {
+    /// Another file has it.
+    Appeared,
+    /// The file that has it is in use.
+    Device(DeviceError),
+    /// What the system said.
+    System(io::Error),
+}
+
+impl From<io::Error> for NotNamed {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<Errno> for NotNamed {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Device and inode number of what has a name, which may be a symbolic link.
+fn id_of(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Renames a file, and replaces nothing: `EXIST` where something has the name.
+fn rename_to_free(from: &Path, to: &Path) -> Result<(), Errno> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system has no such thing: a link replaces nothing either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        done => return done,
+    }
+    match linkat(CWD, from, CWD, to, AtFlags::empty()) {
+        Ok(()) => {
+            // Under its name it is; a second one that stays says what it is.
+            let _ = fs::remove_file(from);
+            Ok(())
+        }
+        // Nor has it links.
+        Err(Errno::PERM | Errno::OPNOTSUPP) if id_of(to).is_none() => {
+            rustix::fs::renameat(CWD, from, CWD, to)
+        }
+        Err(Errno::PERM | Errno::OPNOTSUPP) => Err(Errno::EXIST),
+        Err(e) => Err(e),
     }
 }
 
@@ -407,6 +567,16 @@ pub enum OutputError {
         /// The name.
         path: PathBuf,
     },
+    /// Another file has the name than the one that was looked at, or one where there was none.
+    #[error(
+        "{} became the name of another file while the image was made: that file was left as it is, \
+         and nothing is lost but the new image. Make it again, by another name or with --force",
+        path.display()
+    )]
+    Appeared {
+        /// The name.
+        path: PathBuf,
+    },
     /// The image cannot have the format that was asked for.
     #[error("{0}")]
     Format(Box<dyn std::error::Error + Send + Sync>),
@@ -438,7 +608,10 @@ mod tests {
         for unnamed in [true, false] {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("image");
-            let make = |mode| Output::create_new(path.clone(), mode, 8192, unnamed).expect("room");
+            let make = |mode| {
+                let replaces = Replaces::what_is_at(&path);
+                Output::create_new(path.clone(), mode, 8192, replaces, unnamed).expect("room")
+            };
             drop(make(None));
             assert!(names(dir.path()).is_empty());
             make(None).commit().expect("a new name");
@@ -460,5 +633,74 @@ mod tests {
         let output = Output::create(&dir.path().join("image"), 8192).expect("room");
         assert!(names(dir.path()).is_empty());
         drop(output);
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_meanwhile_is_left_as_it_is() {
+        for unnamed in [true, false] {
+            for existed in [true, false] {
+                let dir = tempfile::tempdir().expect("a directory");
+                let path = dir.path().join("image");
+                if existed {
+                    fs::write(&path, "looked at").expect("a file");
+                }
+                let seen = Replaces::what_is_at(&path);
+                let make =
+                    |replaces| Output::create_new(path.clone(), None, 8192, replaces, unnamed);
+                let output = make(seen).expect("room");
+                let mut other = tempfile::NamedTempFile::new_in(dir.path()).expect("a file");
+                io::Write::write_all(&mut other, b"precious").expect("room");
+                other.persist(&path).expect("the name");
+                let error = output.commit().expect_err("a file in the way");
+                assert!(matches!(error, OutputError::Appeared { .. }), "{error}");
+                assert_eq!(fs::read(&path).expect("the other file"), b"precious");
+                assert_eq!(names(dir.path()), ["image"], "{unnamed} {existed}");
+                // Also when it is there before the first byte is written.
+                let error = make(seen).expect_err("a file in the way");
+                assert!(matches!(error, OutputError::Appeared { .. }), "{error}");
+                assert_eq!(fs::read(&path).expect("the other file"), b"precious");
+                // A link is what has the name, not the file it leads to.
+                let output = make(Replaces::what_is_at(&path)).expect("room");
+                let target = dir.path().join("target");
+                fs::rename(&path, &target).expect("a rename");
+                std::os::unix::fs::symlink("target", &path).expect("a link");
+                output.commit().expect_err("a link in the way");
+                assert_eq!(fs::read(&target).expect("the other file"), b"precious");
+                fs::remove_file(&path).expect("the link");
+                // What is gone is not missed.
+                fs::rename(&target, &path).expect("a rename");
+                let output = make(Replaces::what_is_at(&path)).expect("room");
+                fs::remove_file(&path).expect("a file");
+                output.commit().expect("a free name");
+                assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
+                assert_eq!(names(dir.path()), ["image"]);
+            }
+        }
+    }
+
+    #[test]
+    fn anything_is_replaced_where_that_is_asked_for_unless_it_is_in_use() {
+        for unnamed in [true, false] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("image");
+            let make = || {
+                Output::create_new(path.clone(), None, 8192, Replaces::Anything, unnamed)
+                    .expect("room")
+            };
+            let output = make();
+            fs::write(&path, "appeared").expect("a file");
+            output.commit().expect("the name");
+            assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
+            let output = make();
+            fs::remove_file(&path).expect("a file");
+            fs::write(&path, "in use").expect("a file");
+            let file = fs::File::open(&path).expect("the file");
+            let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
+            rustix::fs::flock(&file, lock).expect("a lock");
+            let error = output.commit().expect_err("a file in use");
+            assert!(error.to_string().contains("in use"), "{error}");
+            assert_eq!(fs::read(&path).expect("the file"), b"in use");
+            assert_eq!(names(dir.path()), ["image"]);
+        }
     }
 }

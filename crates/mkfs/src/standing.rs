@@ -12,11 +12,10 @@ use extant_blockdev::{
     BlockDevice, Content, DeviceError, FileOptions, SharedDevice, WindowDevice, hold_for_replacing,
 };
 use extant_format::superblock::Superblock;
-use rustix::fs::SeekFrom;
 use std::fmt::Write;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,20 +97,38 @@ pub fn standing(
         Content::Unknown | Content::Text | Content::Zeros if only_known => {
             unmarked(&found, &*whole, window)?
         }
-        Content::Zeros if is_all_zero(path)? => Standing::Vacant,
+        other => in_file(&*place, other)?,
+    })
+}
+
+/// What is in a regular file that has no file system, all of which counts.
+fn in_file(file: &dyn BlockDevice, content: Content) -> Result<Standing, DeviceError> {
+    Ok(match content {
+        Content::Empty => Standing::Vacant,
+        Content::Zeros if is_all_zero(file)? => Standing::Vacant,
         Content::Zeros => Standing::Other(Content::Unknown.name().to_owned()),
         other => Standing::Other(other.name().to_owned()),
     })
 }
 
-/// Looks at a device that an image is made on, as [`standing`] does at a path. `is_part` says that
-/// it is a part of a disk, whose end is no place for a GPT's backup.
+/// What kind of place on an open device an image is made in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// A device, or the disk in a format of images.
+    Device,
+    /// A part of a disk, whose end is no place for a GPT's backup.
+    Part,
+    /// A regular file, of which whatever is in it counts.
+    File,
+}
+
+/// Looks at a device that an image is made on, as [`standing`] does at a path.
 ///
 /// # Errors
 /// What reading gives.
 pub fn standing_on(
     place: &dyn BlockDevice,
-    is_part: bool,
+    room: Room,
     asked: Option<&Identity>,
 ) -> Result<Standing, OutputError> {
     let marks = lasting_marks(place)?;
@@ -121,9 +138,10 @@ pub fn standing_on(
     }
     Ok(match Content::on(place)? {
         content if content.is_ext() => file_system(place, content, asked)?,
+        content if room == Room::File => in_file(place, content)?,
         // Of a device only what is known counts: what was there before is never zero.
         Content::Empty | Content::Unknown | Content::Text | Content::Zeros => {
-            if marks.is_empty() || is_part {
+            if marks.is_empty() || room == Room::Part {
                 Standing::Vacant
             } else {
                 Standing::Other("the backup of a GPT at its end".to_owned())
@@ -221,32 +239,22 @@ fn partitions_of(device: u64) -> usize {
         .count()
 }
 
-/// Whether a regular file holds nothing but zeros; its holes are not read.
-fn is_all_zero(path: &Path) -> Result<bool, DeviceError> {
-    let failed = |op, source| DeviceError::Open {
-        op,
-        path: path.to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(|e| failed("open", e))?;
+/// Whether a device holds nothing but zeros; its holes are not read.
+fn is_all_zero(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut chunk = vec![0; CHUNK];
     let mut at = 0;
-    loop {
-        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(rustix::io::Errno::NXIO) => return Ok(true),
-            // A file system that does not know its holes.
-            Err(_) => at,
-        };
-        match file
-            .read_at(&mut chunk, at)
-            .map_err(|e| failed("read", e))?
-        {
-            0 => return Ok(true),
-            got if chunk[..got].iter().any(|&byte| byte != 0) => return Ok(false),
-            got => at += got as u64,
+    while let Some(data) = device.next_data(at, device.size())? {
+        at = data.start;
+        while at < data.end {
+            let len = (data.end - at).min(CHUNK as u64) as usize;
+            device.read_at(at, &mut chunk[..len])?;
+            if chunk[..len].iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            at += len as u64;
         }
     }
+    Ok(true)
 }
 
 /// Takes the marks off a place that is about to be written to, so that nothing recognises what was

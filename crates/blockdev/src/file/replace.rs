@@ -11,12 +11,24 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A regular file that nothing uses, locked so that nothing begins to.
 #[derive(Debug)]
-pub struct HeldFile(#[expect(dead_code, reason = "the lock ends when it is closed")] File);
+pub struct HeldFile {
+    /// The lock ends when it is closed.
+    _file: File,
+    id: (u64, u64),
+}
+
+impl HeldFile {
+    /// Returns the numbers of its device and inode, which tell it apart whatever it is called.
+    #[must_use]
+    pub fn id(&self) -> (u64, u64) {
+        self.id
+    }
+}
 
 /// Holds the regular file at `path`, which is going to be replaced; `None` if there is none.
 ///
@@ -67,5 +79,8 @@ pub fn hold_for_replacing(path: &Path) -> DeviceResult<Option<HeldFile>> {
             device,
         });
     }
-    Ok(Some(HeldFile(file)))
+    Ok(Some(HeldFile {
+        _file: file,
+        id: (found.dev(), found.ino()),
+    }))
 }

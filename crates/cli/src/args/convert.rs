@@ -11,6 +11,7 @@ Examples:
   extant convert --json rootfs.img disk.vhd | jq .file_size
   extant convert --force rootfs.img system.simg --crc
   extant convert disk.img part.img --partition 2
+  extant convert --image-format raw disk.img disk.qcow2
 
 What SOURCE is, is seen from its content: raw, qcow2, VHD (fixed, dynamic), VMDK (flat), Android \
 sparse, or a raw image compressed with gzip, zstd or xz. Holes are not read, and zeros take no \
@@ -32,7 +33,7 @@ pub(crate) struct Convert {
     /// others mean raw.
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
-    /// Take the source for what it says: `raw` reads its bytes as they are, whatever they look like
+    /// As --image-format: `raw` reads the bytes of the source as they are, whatever they look like
     #[arg(long, value_name = "raw")]
     pub(crate) source_format: Option<String>,
     /// Open backing files and extents outside of the source's folder as well

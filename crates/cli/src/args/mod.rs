@@ -4,6 +4,7 @@
 mod attributes;
 mod change;
 mod convert;
+mod format;
 mod mount;
 mod quota;
 mod repair;
@@ -14,6 +15,7 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use convert::Convert;
+pub(crate) use format::SaidFormat;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
@@ -21,6 +23,7 @@ pub(crate) use serve::Serve;
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,11 +43,14 @@ Examples:
   extant ls -l rootfs.img:/etc
   extant cp hostname rootfs.img:/etc/
   extant cp -a rootfs.img:/usr/share ./share
+  extant ls --image-format raw of-a-guest.img#1:/etc
 
 IMAGE:/path names a file inside an image; IMAGE alone means its root. An image is a file, a block \
 device, or an address: nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, https://HOST/FILE, \
 s3://BUCKET/KEY, gs://, az://, fd:N. IMAGE#2 is partition 2 of a disk, IMAGE#root the one with this \
-label; --partition or --offset chooses one for all images of a command.
+label; --partition or --offset chooses one for all images of a command. What an image is (raw, \
+qcow2, VHD, ...) is seen, or said with --image-format: of a raw disk that a guest has written to, \
+say raw.
 
 `extant COMMAND --help` explains a command. `extant man` writes manual pages.
 
@@ -74,8 +80,8 @@ impl Args {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is and \
-             --journal mean nothing to it"
+            "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is, \
+             --journal and --image-format mean nothing to it"
         )))
     }
 }
@@ -123,6 +129,21 @@ pub(crate) struct Whereabouts {
         help_heading = "Where the file system is"
     )]
     pub(crate) journal: Option<PathBuf>,
+    /// Take images for what this says, and not for what they look like: raw, qcow2, vhd, vhd-fixed,
+    /// vmdk, simg, gzip, zstd or xz
+    ///
+    /// A guest writes what it likes to its disk, also the mark of another format. So say `raw` of a
+    /// raw disk that somebody else has written to. It is about every image that the command opens,
+    /// wherever it is; IMAGE=FORMAT is about this one, and may be given several times. What has no
+    /// mark of the format is refused.
+    #[arg(
+        long,
+        global = true,
+        value_name = "[IMAGE=]FORMAT",
+        value_parser = OsStringValueParser::new().try_map(SaidFormat::read),
+        help_heading = "Where the file system is"
+    )]
+    pub(crate) image_format: Vec<SaidFormat>,
 }
 
 /// Which superblock to read by, if not by the first.

@@ -41,6 +41,7 @@ syncfs, and waits in umount until the image is complete
 gathers no writes but those to mapped memory
   nodelalloc\tChoose the place of new blocks as soon as they are written
   offset=BYTES, partition=N\tWhere in the file the file system is, as --offset and --partition
+  image_format=FORMAT\tWhat the image is, as --image-format
   log=FILE\tAppend warnings and errors of the mount to this file. In the foreground they go to \
 standard error
   threads=N\tThreads that answer the kernel

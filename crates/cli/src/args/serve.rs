@@ -16,7 +16,7 @@ address for them goes to standard output as soon as they can connect. Several ma
 a time, and see one disk.
 
 What IMAGE is, is seen from its content, as by `extant convert`. An image that its user has written \
-to at will may look like another format: --format raw takes its bytes as they are.
+to at will may look like another format: --image-format raw takes its bytes as they are.
 
 It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all is durable then.
 
@@ -39,8 +39,7 @@ pub(crate) struct Serve {
         hide_default_value = true
     )]
     pub(crate) export: String,
-    /// Take the image for what this says: `raw` serves its bytes as they are, whatever they look
-    /// like
+    /// As --image-format: `raw` serves the bytes of the image as they are, whatever they look like
     #[arg(long, value_name = "raw")]
     pub(crate) format: Option<String>,
 }

@@ -70,7 +70,7 @@ fn check(args: &Check, location: &Whereabouts) -> Result<Report, String> {
     let image = whole_image(args.image.as_ref()).map_err(text_of)?;
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", shown(&image));
     let device = image
-        .open(&how(location, false))
+        .open(&how(location, &image, false))
         .map_err(|e| e.to_string())?;
     let journal = journal_device(location).map_err(text_of)?;
     let bars = Bars::new("checking");

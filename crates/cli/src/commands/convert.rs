@@ -2,18 +2,19 @@
 
 use super::mkfs::replacing;
 use crate::args::{Convert, Whereabouts};
-use crate::container::{describe, format_of, output, second_file, write_simg};
-use crate::failure::{Failure, Outcome, say};
-use crate::image_path::{how, shown, whole_image};
+use crate::container::{Names, describe, format_of, output, second_file, write_simg};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::{as_raw, how, shown, whole_image};
 use crate::object;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::record::lossless;
 use crate::size::human;
 use extant::Escaped;
-use extant_blockdev::{FileOptions, SharedDevice};
+use extant_blockdev::SharedDevice;
 use extant_formats::simg::WriteHow;
 use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise};
+use extant_mkfs::output::Replaces;
 use extant_mkfs::standing::Identity;
 use serde::Serialize;
 use std::fs;
@@ -22,7 +23,6 @@ use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 
 pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
     refuse(args, location)?;
@@ -32,18 +32,22 @@ pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
             "--crc and --holes-dont-care go with --format simg",
         ));
     }
-    let second = second_file(&args.target, format);
-    for target in [Some(&args.target), second.as_ref()].into_iter().flatten() {
-        match object::url_of(target) {
-            Some(url) => object::check_vacant(&url, args.force)?,
-            None => replacing::check(target, None, &Identity::default(), args.force)?,
-        }
-    }
+    let check = |target: &Path| match object::url_of(target) {
+        Some(url) => object::check_vacant(&url, args.force).map(|()| Replaces::Nothing),
+        None => replacing::check(target, None, &Identity::default(), args.force),
+    };
+    let names = Names {
+        image: check(&args.target)?,
+        second: match second_file(&args.target, format) {
+            Some(second) => check(&second)?,
+            None => Replaces::Nothing,
+        },
+    };
     let source = Source::open(args, location)?;
     let size = source.disk.size();
     let bar = Shown(Bar::new("converting"));
     bar.0.total(size);
-    let made = write(args, format, &source, &bar);
+    let made = write(args, names, format, &source, &bar);
     bar.0.finish();
     let read = made
         .map_err(|e| Failure::new(format!("{} was not made: {e}", Escaped::path(&args.target))))?;
@@ -92,7 +96,7 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
     match args.source_format.as_deref() {
         None | Some("raw") => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "--source-format {other}: formats are seen from the content; only raw can be said"
+            "--source-format {other}: only raw can be said here; --image-format says any format"
         ))),
     }
 }
@@ -126,60 +130,56 @@ struct Source {
 impl Source {
     fn open(args: &Convert, location: &Whereabouts) -> Outcome<Self> {
         let image = whole_image(args.source.as_os_str())?;
-        let wanted = how(location, false).guarded(true).verified(true);
-        let Some(path) = image.path() else {
-            if args.source_format.is_some() {
-                return Err(Failure::usage(
-                    "--source-format is about files: what is elsewhere is seen as what it is",
-                ));
-            }
-            let opened = image.open_disk(&wanted).map_err(Failure::new)?;
-            let compressed = [Format::Gzip, Format::Zstd, Format::Xz];
-            let mut known = Format::MADE.into_iter().chain(compressed);
-            let format = opened
-                .container
-                .and_then(|found| known.find(|format| format.word() == found.word));
-            let disk = image
-                .part_of(opened.device, &wanted)
-                .map_err(Failure::new)?;
-            return Ok(Self {
-                disk,
-                format: format.unwrap_or(Format::Raw),
-            });
+        let how = how(location, &image, false)
+            .guarded(true)
+            .verified(true)
+            .outside(args.outside);
+        let how = if args.source_format.is_some() {
+            as_raw(how, location, &image, "--source-format")?
+        } else {
+            how
         };
-        let options = FileOptions::read_only().guarded(true);
-        let file: SharedDevice = Arc::new(options.open(path).map_err(Failure::new)?);
-        let seen = match args.source_format {
-            Some(_) => None,
-            None => recognise(&*file).map_err(Failure::new)?,
-        };
-        let format = seen.unwrap_or(Format::Raw);
-        let how = OpenHow::read_only()
-            .beside(path)
-            .outside(args.outside)
-            .verify(true)
-            .tell(|notice| say(notice));
-        let mut disk = open(file, format, &how).map_err(Failure::new)?;
+        let opened = image.open_disk(&how).map_err(Failure::new)?;
+        let format = opened.container.map_or(Format::Raw, |found| {
+            let mut known = Format::SAID.into_iter();
+            let found = known.find(|format| format.word() == found.word);
+            found.unwrap_or(Format::Raw)
+        });
+        let mut disk = opened.device;
         // What was compressed may be an image of a format itself.
-        if matches!(format, Format::Gzip | Format::Zstd | Format::Xz)
+        if is_compressed(format)
             && let Some(inner) = recognise(&*disk).map_err(Failure::new)?
         {
-            if matches!(inner, Format::Gzip | Format::Zstd | Format::Xz) {
+            if is_compressed(inner) {
                 return Err(Failure::new(format!(
                     "{} is compressed twice: decompress it first",
                     Escaped::path(&args.source)
                 )));
             }
-            disk = open(disk, inner, &how).map_err(Failure::new)?;
+            let into = OpenHow::read_only()
+                .outside(args.outside)
+                .guarded(true)
+                .verify(true);
+            let into = match image.path() {
+                Some(path) => into.beside(path),
+                None => into,
+            };
+            disk = open(disk, inner, &into).map_err(Failure::new)?;
         }
-        let part = image.part_of(disk, &wanted).map_err(Failure::new)?;
+        let part = image.part_of(disk, &how).map_err(Failure::new)?;
         Ok(Self { disk: part, format })
     }
+}
+
+/// Whether a format is that of a compressed image.
+fn is_compressed(format: Format) -> bool {
+    matches!(format, Format::Gzip | Format::Zstd | Format::Xz)
 }
 
 /// Copies the disk. Returns how many bytes of it were read, where that is known.
 fn write(
     args: &Convert,
+    names: Names,
     format: Format,
     source: &Source,
     progress: &Shown,
@@ -191,7 +191,7 @@ fn write(
         how.crc = args.crc;
         how.holes_dont_care = args.holes_dont_care;
         how.threads = threads;
-        write_simg(&args.target, disk, &how, progress)?;
+        write_simg(&args.target, names, disk, &how, progress)?;
         return Ok(None);
     }
     let uuid = crate::time::is_reproducible().then(|| {
@@ -201,14 +201,14 @@ fn write(
         uuid
     });
     let size = disk.size();
-    let to = output(&args.target, format, size, uuid)?;
+    let to = output(&args.target, names, format, size, uuid)?;
     if !to.is_zeroed() {
         to.device().zero(0, size)?;
     }
     let copied = copy(disk, to.device(), threads, progress)?;
     to.commit()?;
     if format == Format::Vmdk {
-        describe(&args.target, size)?;
+        describe(&args.target, names, size)?;
     }
     Ok(Some(copied.read))
 }

@@ -97,7 +97,7 @@ fn named(args: &Repair, e: &dyn std::fmt::Display) -> String {
 /// The image's device, or why there is none.
 fn open(args: &Repair, location: &Whereabouts) -> Result<SharedDevice, String> {
     let image = whole_image(args.image.as_ref()).map_err(text_of)?;
-    let opened = image.open(&how(location, !args.dry_run));
+    let opened = image.open(&how(location, &image, !args.dry_run));
     opened.map_err(|e| e.to_string())
 }
 

@@ -83,7 +83,7 @@ impl From<NotDone> for Failure {
 fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     let image = whole_image(args.image.as_ref())?;
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
-    let how = how(location, true);
+    let how = how(location, &image, true);
     let Opened {
         device, container, ..
     } = image.open_disk(&how).map_err(Failure::new)?;

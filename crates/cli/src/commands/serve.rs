@@ -2,12 +2,11 @@
 
 use crate::args::{Serve, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::{how, whole_image};
-use extant_blockdev::{FileOptions, SharedDevice};
+use crate::image_path::{as_raw, how, whole_image};
+use extant_blockdev::SharedDevice;
 use extant_fuse::Signals;
 use extant_serve::{Listen, NbdServer, ServeOptions};
 use std::io::Write;
-use std::sync::Arc;
 
 pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
     if location.superblock.is_some() || location.as_is || location.journal.is_some() {
@@ -20,7 +19,7 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
         Some("raw") => true,
         Some(other) => {
             return Err(Failure::usage(format!(
-                "--format {other}: formats are seen from the content; only raw can be said"
+                "--format {other}: only raw can be said here; --image-format says any format"
             )));
         }
     };
@@ -64,20 +63,11 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
 /// The disk in the image.
 fn disk(args: &Serve, location: &Whereabouts, is_raw: bool) -> Outcome<SharedDevice> {
     let image = whole_image(args.image.as_os_str())?;
-    let how = how(location, !args.read_only).guarded(args.read_only);
-    if !is_raw {
-        return image.open(&how).map_err(Failure::new);
-    }
-    let Some(path) = image.path() else {
-        return Err(Failure::usage(
-            "--format raw is about files: what is elsewhere is seen as what it is",
-        ));
-    };
-    let options = if args.read_only {
-        FileOptions::read_only().guarded(true)
+    let how = how(location, &image, !args.read_only).guarded(args.read_only);
+    let how = if is_raw {
+        as_raw(how, location, &image, "--format")?
     } else {
-        FileOptions::read_write()
+        how
     };
-    let file: SharedDevice = Arc::new(options.open(path).map_err(Failure::new)?);
-    image.part_of(file, &how).map_err(Failure::new)
+    image.open(&how).map_err(Failure::new)
 }

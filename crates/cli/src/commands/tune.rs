@@ -48,7 +48,7 @@ fn tune(args: &Tune, location: &Whereabouts) -> Outcome {
     if args.list && args.changes_something() {
         return Err(Failure::usage("--list changes nothing: give it alone"));
     }
-    let how = how(location, args.changes_something());
+    let how = how(location, &image, args.changes_something());
     let device = image.open(&how).map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     if !args.changes_something() {

@@ -211,6 +211,36 @@ fn an_inherited_descriptor_is_an_image() {
 }
 
 #[test]
+fn the_lock_of_an_opener_stays_where_the_system_does_not_tell_of_it() {
+    require!(Root);
+    let place = Place::new();
+    let image = place.join("image");
+    mke2fs(&image, 16 << 20, &["-t", "ext4"]);
+    let program = env!("CARGO_BIN_EXE_extant");
+    let script = "exec 3<>\"$2\"; flock $3 3; mount -t tmpfs none /proc || exit 9
+        \"$1\" ls fd:3 || exit 8
+        \"$1\" touch fd:3:/x; code=$?
+        flock -n $4 \"$2\" -c true && echo lost
+        exit $code";
+    // The opener's lock, and the one that it keeps others from.
+    for (own, other) in [("-x", "-s"), ("-s", "-x")] {
+        let run = tool("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", script])
+            .args(["sh", program])
+            .arg(&image)
+            .args([own, other])
+            .run();
+        let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(
+            run.code == 1 && stderr.contains("have /proc there"),
+            "{run}"
+        );
+        assert_eq!(run.text(), "lost+found\n", "{run}");
+    }
+    assert_clean(&image);
+}
+
+#[test]
 fn what_is_recognised_and_not_read_is_named_with_what_to_do() {
     let place = Place::new();
     let raw = place.arg("raw");

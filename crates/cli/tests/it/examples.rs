@@ -208,7 +208,13 @@ impl Desk {
         }
         match command {
             "convert" => {
-                for name in ["rootfs.qcow2", "disk.vhd", "system.simg", "part.img"] {
+                for name in [
+                    "rootfs.qcow2",
+                    "disk.qcow2",
+                    "disk.vhd",
+                    "system.simg",
+                    "part.img",
+                ] {
                     let _ = fs::remove_file(self.at(name));
                 }
             }

@@ -31,6 +31,7 @@ mod reading;
 mod repairing;
 mod reproducibility;
 mod resizing;
+mod saying_formats;
 mod serving;
 mod support;
 mod tar_archives;

@@ -10,8 +10,10 @@ use extant_testkit::require;
 use extant_testkit::tool::tool;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Runs `mkfs` of 4 MiB over what is there.
 fn over(image: &str) -> crate::support::Run {
@@ -330,4 +332,106 @@ fn standard_output_is_no_place_for_an_image() {
     .fails(2);
     assert!(run.stderr.contains("./-"), "{}", run.stderr);
     assert!(!place.join("-").exists());
+}
+
+#[test]
+fn a_file_that_is_open_already_is_looked_at_as_one_with_a_name() {
+    let place = Place::new();
+    let image = place.arg("image");
+    let program = env!("CARGO_BIN_EXE_extant");
+    let mkfs = |more: &str| {
+        let script = format!("\"$1\" mkfs fd:3 --size 4M -q {more} 3<>\"$2\"");
+        tool("sh")
+            .args(["-c", &script, "sh", program, &image])
+            .run()
+    };
+    let mut far = vec![0; 8 << 20];
+    far[7 << 20] = 1;
+    for (content, says) in [
+        ("a letter\n".repeat(1 << 20).into_bytes(), "a text file"),
+        (far, "not known"),
+        (vec![0xf7; 8 << 20], "not known"),
+    ] {
+        fs::write(&image, &content).unwrap();
+        let run = mkfs("");
+        let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(run.code == 1 && stderr.contains(says), "{run}");
+        assert!(stderr.contains("--force"), "{run}");
+        assert!(fs::read(&image).unwrap() == content);
+        assert_eq!(mkfs("--force").code, 0);
+        tool("e2fsck").args(["-fn", &image]).ok();
+    }
+    // Zeros, with holes and without, and its own.
+    for holes in [true, false] {
+        let file = File::create(&image).unwrap();
+        file.set_len(8 << 20).unwrap();
+        if !holes {
+            file.write_all_at(&vec![0; 8 << 20], 0).unwrap();
+        }
+        for _ in 0..2 {
+            let run = mkfs("");
+            assert_eq!(run.code, 0, "{run}");
+        }
+    }
+    // A part of a disk is what it was before: never zero.
+    fs::write(&image, vec![0x5a; 8 << 20]).unwrap();
+    assert_eq!(mkfs("--offset 1M").code, 0);
+}
+
+#[test]
+fn a_file_that_appears_while_an_image_is_made_is_left_as_it_is() {
+    let place = Place::new();
+    let image = place.arg("image");
+    fs::create_dir(place.join("tree")).unwrap();
+    fs::write(place.join("tree/file"), vec![7; 1 << 20]).unwrap();
+    let archive = place.join("archive");
+    tool("tar")
+        .arg("-cf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(place.join("tree"))
+        .arg(".")
+        .ok();
+    let archive = fs::read(archive).unwrap();
+    let (first, rest) = archive.split_at(archive.len() / 2);
+    // Where there was no file, and where there was another one.
+    for existed in [false, true] {
+        for (force, code) in [(false, 1), (true, 0)] {
+            let _ = fs::remove_file(&image);
+            if existed {
+                File::create(&image).unwrap();
+            }
+            let mut args = vec!["mkfs", &image, "--from", "-", "-q"];
+            args.extend(force.then_some("--force"));
+            let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+                .args(args)
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            // More than a pipe holds: the source is being read, and the place was looked at before.
+            stdin.write_all(first).unwrap();
+            fs::write(place.join("other"), "precious\n").unwrap();
+            fs::rename(place.join("other"), &image).unwrap();
+            stdin.write_all(rest).unwrap();
+            drop(stdin);
+            let done = child.wait_with_output().unwrap();
+            let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!(done.status.code(), Some(code), "{stderr}");
+            if force {
+                assert_clean(Path::new(&image));
+                continue;
+            }
+            assert!(
+                stderr.contains("became the name of another file"),
+                "{stderr}"
+            );
+            assert!(stderr.contains("nothing is lost"), "{stderr}");
+            assert_eq!(fs::read(&image).unwrap(), b"precious\n");
+        }
+    }
+    let mut names: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+    names.retain(|name| name.is_ok());
+    assert_eq!(names.len(), 3, "{names:?}");
 }

@@ -15,7 +15,7 @@ pub use size::Headroom;
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, SMALL_FILE_MAX, plan};
 use crate::metadata::{FormatWriteError, Target, prepare, write_metadata};
-use crate::output::{Output, OutputError};
+use crate::output::{Output, OutputError, Replaces};
 use crate::place::{PlaceError, Placement};
 use crate::source::{NodeId, Timestamp, Tree};
 use crate::write::{
@@ -47,6 +47,9 @@ pub struct BuildOptions {
     pub size: Size,
     /// Threads that read and write; one for each processor if `None`.
     pub threads: Option<NonZero<usize>>,
+    /// Which file a new image may take the name of; if `None`, the one that has it when writing
+    /// begins.
+    pub replaces: Option<Replaces>,
 }
 
 impl BuildOptions {
@@ -57,6 +60,7 @@ impl BuildOptions {
             format,
             size,
             threads: None,
+            replaces: None,
         }
     }
 
@@ -131,7 +135,9 @@ pub fn build(
 ) -> Result<Report, BuildError> {
     let output = |size| {
         let Some(window) = window else {
-            return Ok(Output::create(path, size)?);
+            let replaces = options.replaces;
+            let replaces = replaces.unwrap_or_else(|| Replaces::what_is_at(path));
+            return Ok(Output::create_over(path, size, replaces)?);
         };
         let limit = window.end.saturating_sub(window.start);
         if size > limit {

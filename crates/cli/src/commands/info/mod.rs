@@ -148,7 +148,7 @@ pub(super) fn run(args: &Info, location: &Whereabouts) -> Outcome {
             "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
         ));
     }
-    let opened = from.image.open_disk(&how(location, false));
+    let opened = from.image.open_disk(&how(location, &from.image, false));
     let opened = opened.map_err(Failure::new)?;
     let container = opened.container.map(Carried::from);
     let fs = match from.open_in(&opened.device, location) {

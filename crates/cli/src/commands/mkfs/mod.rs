@@ -9,7 +9,7 @@ pub(super) mod replacing;
 pub(super) use config::parse_uuid;
 
 use crate::args::{Mkfs, Whereabouts};
-use crate::container;
+use crate::container::{self, Names};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, shown, whole_image};
 use crate::object;
@@ -23,8 +23,9 @@ use extant_formats::Format as Container;
 use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
-use extant_mkfs::output::Output;
+use extant_mkfs::output::{Output, Replaces};
 use extant_mkfs::source::{Tree, read_source};
+use extant_mkfs::standing::Room;
 use extant_mkfs::{BuildError, BuildOptions, Progress, Report, build, build_into};
 use serde::Serialize;
 use std::io::Write;
@@ -36,11 +37,18 @@ pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
     let image = whole_image(args.image.as_os_str())?;
     let names_part =
         image.partition().is_some() || (location.partition, location.offset) != (None, None);
-    if let Some(path) = image.path() {
-        if !names_part {
-            return make_at(args, location, None);
+    let is_made = image.path().is_some() || object::url_of(&args.image).is_some();
+    if is_made && !names_part {
+        if location.format_of(&image).is_some() {
+            return Err(Failure::usage(
+                "--image-format says what a disk is that exists, of which a part is made anew: \
+                 --format says what is made",
+            ));
         }
-        let how = how(location, false);
+        return make_at(args, location, None);
+    }
+    if let Some(path) = image.path() {
+        let how = how(location, &image, false);
         let opened = image.open_disk(&how).map_err(Failure::new)?;
         if opened.container.is_none() {
             let mut args = args.clone();
@@ -55,32 +63,37 @@ pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
             return make_at(&args, &location, None);
         }
     }
-    if !names_part && object::url_of(&args.image).is_some() {
-        return make_at(args, location, None);
-    }
     if args.format.is_some() {
         return Err(Failure::usage(format!(
             "--format: {} exists, and is written in the format it has",
             shown(&image)
         )));
     }
-    let device = image.open(&how(location, true)).map_err(Failure::new)?;
-    make_at(args, location, Some((device, names_part)))
+    let how = how(location, &image, true);
+    let opened = image.open_disk(&how).map_err(Failure::new)?;
+    let room = match (names_part, opened.is_file) {
+        (true, _) => Room::Part,
+        (false, true) => Room::File,
+        (false, false) => Room::Device,
+    };
+    let device = image.part_of(opened.device, &how).map_err(Failure::new)?;
+    make_at(args, location, Some((device, room)))
 }
 
 /// Makes the image under its name; or on a device that is open, perhaps a part of a disk.
-fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>) -> Outcome {
+fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>) -> Outcome {
     let config = Config::new(args, location, on.as_ref().map(|(device, _)| &**device))?;
-    match &on {
-        Some((device, is_part)) => replacing::check_on(
-            &config.image,
-            &**device,
-            *is_part,
-            &config.identity(),
-            args.force,
-        )?,
+    let image = match &on {
+        Some((device, room)) => {
+            let identity = config.identity();
+            replacing::check_on(&config.image, &**device, *room, &identity, args.force)?;
+            Replaces::Nothing
+        }
         None => match object::url_of(&config.image) {
-            Some(url) => object::check_vacant(&url, args.force)?,
+            Some(url) => {
+                object::check_vacant(&url, args.force)?;
+                Replaces::Nothing
+            }
             None => replacing::check(
                 &config.image,
                 config.window.as_ref(),
@@ -88,10 +101,12 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>
                 args.force,
             )?,
         },
-    }
-    if let Some(second) = container::second_file(&config.image, config.container) {
-        replacing::check(&second, None, &config.identity(), args.force)?;
-    }
+    };
+    let second = match container::second_file(&config.image, config.container) {
+        Some(second) => replacing::check(&second, None, &config.identity(), args.force)?,
+        None => Replaces::Nothing,
+    };
+    let names = Names { image, second };
     let tree = match &config.from {
         None => None,
         Some(from) => {
@@ -101,7 +116,8 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>
             Some(tree)
         }
     };
-    let options = config.build_options(tree.as_ref());
+    let mut options = config.build_options(tree.as_ref());
+    options.replaces = Some(names.image);
     for concern in tree
         .iter()
         .flat_map(|tree| tree.concerns(options.format.inode_size))
@@ -110,11 +126,11 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>
     }
     let progress = Shown(Bar::new("writing"));
     let built = match &on {
-        Some((device, is_part)) => {
-            let into = |size| Ok(Output::in_place_of(device, size, *is_part)?);
+        Some((device, room)) => {
+            let into = |size| Ok(Output::in_place_of(device, size, *room == Room::Part)?);
             build_into(tree.as_ref(), into, &options, &progress)
         }
-        None => make(&config, tree.as_ref(), &options, &progress),
+        None => make(&config, names, tree.as_ref(), &options, &progress),
     };
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
@@ -135,6 +151,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, bool)>
 /// Makes the image in the format that is asked for.
 fn make(
     config: &Config,
+    names: Names,
     tree: Option<&Tree>,
     options: &BuildOptions,
     progress: &Shown,
@@ -151,7 +168,7 @@ fn make(
                 disk = Some(Arc::clone(&spool));
                 Output::on_device(spool, true)
             }
-            format => container::output(image, format, size, Some(options.format.uuid))?,
+            format => container::output(image, names, format, size, Some(options.format.uuid))?,
         };
         Ok(output)
     };
@@ -159,10 +176,10 @@ fn make(
     if let Some(disk) = disk {
         let mut how = WriteHow::default();
         how.threads = options.threads;
-        container::write_simg(image, &*disk, &how, &())?;
+        container::write_simg(image, names, &*disk, &how, &())?;
     }
     if config.container == Container::Vmdk {
-        container::describe(image, report.size)?;
+        container::describe(image, names, report.size)?;
     }
     Ok(report)
 }

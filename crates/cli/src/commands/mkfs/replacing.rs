@@ -3,37 +3,41 @@
 use crate::failure::{Failure, Outcome};
 use extant::Escaped;
 use extant_blockdev::BlockDevice;
-use extant_mkfs::standing::{Identity, Standing, standing, standing_on};
+use extant_mkfs::output::Replaces;
+use extant_mkfs::standing::{Identity, Room, Standing, standing, standing_on};
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::ops::Range;
 use std::path::Path;
 
 /// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant
-/// mkfs` has not made.
+/// mkfs` has not made. Returns what may be replaced, which is what was looked at.
 pub(in crate::commands) fn check(
     image: &Path,
     window: Option<&Range<u64>>,
     identity: &Identity,
     force: bool,
-) -> Outcome {
+) -> Outcome<Replaces> {
+    // Before it is looked at: what takes the name afterwards was not.
+    let seen = Replaces::what_is_at(image);
     let found = standing(image, window, Some(identity)).map_err(Failure::new)?;
     let place = Escaped::path(image);
     let place = match window {
         None => format!("{place}"),
         Some(window) => format!("{place} at byte {}", window.start),
     };
-    decide(&place, found, force)
+    decide(&place, found, force)?;
+    Ok(if force { Replaces::Anything } else { seen })
 }
 
 /// As [`check`], for a device that is open and is called `image`.
 pub(super) fn check_on(
     image: &Path,
     device: &dyn BlockDevice,
-    is_part: bool,
+    room: Room,
     identity: &Identity,
     force: bool,
 ) -> Outcome {
-    let found = standing_on(device, is_part, Some(identity)).map_err(Failure::new)?;
+    let found = standing_on(device, room, Some(identity)).map_err(Failure::new)?;
     decide(&Escaped::path(image).to_string(), found, force)
 }
 

@@ -157,6 +157,15 @@ fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
     if let Some(journal) = &location.journal {
         list.extend(["--journal".into(), absolute(journal).into()]);
     }
+    for said in &location.image_format {
+        let mut text = OsString::new();
+        if let Some(journal) = &said.image {
+            text.push(absolute(Path::new(journal)));
+            text.push("=");
+        }
+        text.push(said.format.word());
+        list.extend(["--image-format".into(), text]);
+    }
     let flags = [
         (location.as_is, "--as-is"),
         (args.read_only, "--read-only"),

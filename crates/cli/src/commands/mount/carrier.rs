@@ -10,9 +10,9 @@ use super::background::{Background, Said, launch, why_ended, words};
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, shown, whole_image};
-use extant_blockdev::{FileOptions, NbdDevice, NbdOptions, SharedDevice};
+use extant_blockdev::{DeviceError, FileOptions, NbdDevice, NbdOptions, SharedDevice};
 use extant_fuse::{Options, Signals};
-use extant_image::Carrier;
+use extant_image::{Carrier, ImageFormat};
 use extant_serve::{Limits, serve_connection};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -32,8 +32,8 @@ const REQUESTS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns whether an image needs this process: it is no file, or a file in a format of disk
-/// images. Of a file only the marks of such formats are looked at.
-pub(super) fn is_needed(args: &Mount) -> Outcome<bool> {
+/// images. Of a file only the marks of such formats are looked at, unless it is said what it is.
+pub(super) fn is_needed(args: &Mount, place: &Whereabouts) -> Outcome<bool> {
     let location = whole_image(args.image.as_os_str())?;
     match location.carrier() {
         Carrier::Descriptor(_) => Err(Failure::usage(format!(
@@ -41,11 +41,19 @@ pub(super) fn is_needed(args: &Mount) -> Outcome<bool> {
             shown(&location)
         ))),
         Carrier::File(path) => {
+            if let Some(said) = place.format_of(&location) {
+                return Ok(said != ImageFormat::RAW);
+            }
             // What cannot be opened here is refused, with the reason, where it is used.
             let Ok(file) = FileOptions::read_only().open(path) else {
                 return Ok(false);
             };
-            Ok(extant_formats::recognise(&file).is_ok_and(|format| format.is_some()))
+            match extant_formats::recognise(&file) {
+                Ok(format) => Ok(format.is_some()),
+                // It could be one or the other.
+                Err(e @ DeviceError::Refused { .. }) => Err(Failure::new(e)),
+                Err(_) => Ok(false),
+            }
         }
         _ => Ok(true),
     }
@@ -87,13 +95,13 @@ fn reap_at_its_end(mut child: Child) -> Started {
 }
 
 /// Opens the image, and serves it to the process at the other end of standard input.
-pub(super) fn carry(args: &Mount, options: &Options) -> Outcome {
+pub(super) fn carry(args: &Mount, place: &Whereabouts, options: &Options) -> Outcome {
     let background = Background::begin(args)?;
     // The worker's end ends this process. Signals would come before it has everything.
     let _signals = Signals::hold_back().map_err(Failure::new)?;
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let at = ImagePath::root_of(whole_image(args.image.as_os_str())?);
-    let device = at.open_when_free(!options.read_only, UNTIL_FREE, || true, true)?;
+    let device = at.open_when_free(place, !options.read_only, UNTIL_FREE, || true, true)?;
     background.ready()?;
     let limits = Limits {
         threads: REQUESTS,

@@ -13,7 +13,7 @@ mod background;
 mod carrier;
 mod supervisor;
 
-use crate::args::{Mount, Stats, Umount, Whereabouts};
+use crate::args::{Mount, SaidFormat, Stats, Umount, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown, whole_image, with_journal};
 use background::Background;
@@ -49,6 +49,7 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         offset: location.offset.or(options.offset),
         as_is: location.as_is || options.no_replay,
         journal: location.journal.clone(),
+        image_format: formats(args, location, &options)?,
     };
     options.offset = location.offset;
     if args.fake {
@@ -60,10 +61,10 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         args.image = image;
     }
     if args.carrier {
-        return carrier::carry(&args, &options);
+        return carrier::carry(&args, location, &options);
     }
     if !args.carried && !args.worker && !args.in_background {
-        args.carried = !args.no_sandbox && carrier::is_needed(&args)?;
+        args.carried = !args.no_sandbox && carrier::is_needed(&args, location)?;
         refuse_far_journal(location, &args)?;
     }
     let args = &args;
@@ -119,7 +120,8 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
         (device, Some(socket))
     } else {
         let in_format = args.no_sandbox;
-        let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end, in_format)?;
+        let writable = !options.read_only;
+        let device = at.open_when_free(location, writable, UNTIL_FREE, may_end, in_format)?;
         (device, None)
     };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
@@ -169,6 +171,44 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     }
     served.map_err(Failure::new)?;
     closed
+}
+
+/// Takes what is said of the image, and of its journal, from both ways to say it. Then it holds for
+/// the image whatever that is called in the processes of the mount.
+fn formats(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome<Vec<SaidFormat>> {
+    let of_image = match &options.image_format {
+        Some(word) => Some(word.parse().map_err(Failure::usage)?),
+        None => None,
+    };
+    if location.image_format.is_empty() && of_image.is_none() {
+        return Ok(Vec::new());
+    }
+    let of_image = location
+        .format_of(&whole_image(args.image.as_os_str())?)
+        .or(of_image);
+    let mut all = Vec::new();
+    if let Some(format) = of_image {
+        all.push(SaidFormat {
+            image: None,
+            format,
+        });
+    }
+    if let Some(journal) = &location.journal {
+        match location.format_of(&whole_image(journal.as_os_str())?) {
+            Some(format) => all.push(SaidFormat {
+                image: Some(journal.as_os_str().to_owned()),
+                format,
+            }),
+            None if of_image.is_some() => {
+                return Err(Failure::usage(
+                    "the format of the image is said, and not that of its journal: give \
+                     --image-format JOURNAL=FORMAT as well",
+                ));
+            }
+            None => {}
+        }
+    }
+    Ok(all)
 }
 
 /// Refuses a journal that the process which reads the image could not reach.
