@@ -35,6 +35,7 @@ struct extant_options {
     uint32_t partition;   /* partition of a disk image, from 1; 0 for none */
     uint64_t offset;      /* byte at which the file system begins */
     uint64_t cache_bytes; /* memory for file data; 0 for a share of the machine's */
+    const char *format;   /* what the image is, such as "raw", whatever it looks like; NULL to have that seen */
 };
 
 #define EXTANT_WRITABLE 1u
@@ -97,7 +98,9 @@ const char *extant_message(void);
 
 /* Opens an image: a file, a block device, or an address such as "nbd://host/export" or "disk.img#2", as docs/user/remote.md
  * has them. options may be NULL: for reading only. A journal that was not closed cleanly is
- * replayed, into memory if the image is opened for reading only. */
+ * replayed, into memory if the image is opened for reading only.
+ * A guest writes what it likes to its disk, the mark of a format too: say "raw" of a raw disk that somebody else has
+ * written to. The other words are those of docs/user/formats.md, in a library built with the feature formats. */
 int extant_open(const char *image, const struct extant_options *options, extant_fs **fs);
 /* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was
  * done since the last success of extant_sync() may be lost. NULL is allowed. */

@@ -8,10 +8,10 @@
 
 use crate::call::{Failure, counted, done, message};
 use crate::pointers::{
-    bytes, bytes_mut, give, name, object, object_mut, optional, options, path, put, taken,
+    bytes, bytes_mut, give, name, object, object_mut, optional, options, path, put, taken, word,
 };
 use crate::types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
-use extant::image::{How, ImageLocation, PartitionName};
+use extant::image::{How, ImageFormat, ImageLocation, PartitionName};
 use extant::{
     DeviceNumber, FileFlags, FileType, Filesystem, Mode, MountOptions, OpenOptions, RenameFlags,
     SetXattr, Timestamp,
@@ -67,10 +67,15 @@ pub unsafe extern "C" fn extant_open(
     fs: *mut *mut Fs,
 ) -> c_int {
     // SAFETY: as the header asks of callers.
-    done(|| unsafe { give(fs, || open(path(image)?, self::options(options)?)) })
+    done(|| unsafe {
+        give(fs, || {
+            let options = self::options(options)?;
+            open(path(image)?, options, word(options.format)?)
+        })
+    })
 }
 
-fn open(image: &Path, options: Options) -> Result<Fs, Failure> {
+fn open(image: &Path, options: Options, format: Option<&str>) -> Result<Fs, Failure> {
     known("extant_options.flags", options.flags, WRITABLE)?;
     let location = ImageLocation::parse(image)?;
     let (how, mut mount) = if options.flags & WRITABLE != 0 {
@@ -79,7 +84,12 @@ fn open(image: &Path, options: Options) -> Result<Fs, Failure> {
         (How::reading(), MountOptions::read_only())
     };
     let partition = (options.partition != 0).then_some(options.partition);
+    let format: Option<ImageFormat> = match format {
+        Some(word) => Some(word.parse()?),
+        None => None,
+    };
     let how = how
+        .format(format)
         .offset((options.offset != 0).then_some(options.offset))
         .partition(partition.map(PartitionName::Number));
     if options.cache_bytes != 0 {

@@ -60,6 +60,12 @@ impl From<extant::Error> for Failure {
     }
 }
 
+impl From<extant::image::UnknownFormat> for Failure {
+    fn from(e: extant::image::UnknownFormat) -> Self {
+        Self::invalid(e.to_string())
+    }
+}
+
 impl From<extant::image::AddressError> for Failure {
     fn from(e: extant::image::AddressError) -> Self {
         let e = extant::DeviceError::from(e);

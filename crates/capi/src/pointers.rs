@@ -103,7 +103,7 @@ pub(crate) unsafe fn options(from: *const Options) -> Result<Options, Failure> {
             "extant_options asks for something that this version of the library does not know",
         ));
     }
-    // SAFETY: the structure has integers only, of which any bytes are a value, and no gaps.
+    // SAFETY: the structure has integers and pointers only, of which any bytes are a value.
     unsafe {
         let to = (&raw mut options).cast::<u8>();
         to.copy_from_nonoverlapping(given.as_ptr(), known);
@@ -132,6 +132,21 @@ pub(crate) unsafe fn name<'a>(text: *const c_char) -> Result<&'a OsStr, Failure>
     Ok(OsStr::from_bytes(
         unsafe { CStr::from_ptr(text) }.to_bytes(),
     ))
+}
+
+/// A word that may be left out.
+///
+/// # Safety
+/// As for [`path`].
+pub(crate) unsafe fn word<'a>(text: *const c_char) -> Result<Option<&'a str>, Failure> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let word = unsafe { CStr::from_ptr(text) };
+    word.to_str()
+        .map(Some)
+        .map_err(|_| Failure::invalid(format!("{word:?} is no word")))
 }
 
 /// Bytes to read.

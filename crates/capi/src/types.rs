@@ -18,7 +18,7 @@ pub struct Dir(pub(crate) ReadDir);
 
 /// How to open a file system: `struct extant_options`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// `sizeof` this structure as the caller knows it.
     pub size: usize,
@@ -30,6 +30,21 @@ pub struct Options {
     pub offset: u64,
     /// Bytes of memory for file data; 0 for a share of the machine's.
     pub cache_bytes: u64,
+    /// The word of the format that the image has; NULL to have it seen.
+    pub format: *const c_char,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            size: 0,
+            flags: 0,
+            partition: 0,
+            offset: 0,
+            cache_bytes: 0,
+            format: std::ptr::null(),
+        }
+    }
 }
 
 /// A time: `struct extant_time`.

@@ -7,8 +7,9 @@
 //! in the folder itself whose name begins with the image's own, so that no other image beside it is
 //! written to either. All files are below the folder `/`: from there nothing is followed.
 //!
-//! What is judged is the file that is open. Its place is found once; from the folder on it is opened
-//! name by name without following a symbolic link, so that one that appears meanwhile leads nowhere.
+//! What is judged is the file that is open. Its place is found once; from the folder on it is
+//! opened name by name without following a symbolic link, so that one that appears meanwhile leads
+//! nowhere.
 //!
 //! Files are locked as the image is: one that is written to against everything, one that is read
 //! against writers where the image itself is guarded or written to.

@@ -80,8 +80,8 @@ pub struct Options {
     pub offset: Option<u64>,
     /// The partition that it is (`partition=N`), for the program that opens it.
     pub partition: Option<u32>,
-    /// What the image is, whatever it looks like (`image_format=FORMAT`), for the program that opens
-    /// it, which knows the formats.
+    /// What the image is, whatever it looks like (`image_format=FORMAT`), for the program that
+    /// opens it, which knows the formats.
     pub image_format: Option<String>,
     /// The file that warnings and errors go to (`log=FILE`), for the program that writes them.
     pub log: Option<PathBuf>,

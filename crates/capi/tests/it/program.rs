@@ -27,12 +27,9 @@ fn libraries() -> PathBuf {
     test.parent().unwrap().to_owned()
 }
 
-/// Compiles the example, runs it on a new image, by itself or by the program `under` with its
-/// arguments, and looks what became of that.
-fn tour(link: &[&str], under: &[&str]) {
+/// Compiles a program.
+fn compile(source: &Path, program: &Path, link: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = tempfile::tempdir().unwrap();
-    let (program, image) = (dir.path().join("tour"), dir.path().join("disk.img"));
     tool("cc")
         .args([
             "-std=c11",
@@ -43,11 +40,20 @@ fn tour(link: &[&str], under: &[&str]) {
             "-I",
         ])
         .arg(here.join("include"))
-        .arg(here.join("examples/tour.c"))
+        .arg(source)
         .arg("-o")
-        .arg(&program)
+        .arg(program)
         .args(link)
         .ok();
+}
+
+/// Compiles the example, runs it on a new image, by itself or by the program `under` with its
+/// arguments, and looks what became of that.
+fn tour(link: &[&str], under: &[&str]) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().unwrap();
+    let (program, image) = (dir.path().join("tour"), dir.path().join("disk.img"));
+    compile(&here.join("examples/tour.c"), &program, link);
     mke2fs(&image, 64 << 20, &["-t", "ext4"]);
     let program = program.to_str().unwrap();
     let command = match under {
@@ -99,4 +105,52 @@ fn a_program_in_c_runs_under_valgrind_which_finds_nothing() {
         "--leak-check=no",
     ];
     tour(&link, &checked);
+}
+
+/// Opens an image as what the second argument says, and prints what came of it; by options of the
+/// first version where there is no second argument.
+const SAYS_FORMAT: &str = r#"
+#include <stddef.h>
+#include <stdio.h>
+#include "extant.h"
+
+int main(int argc, char **argv)
+{
+    struct extant_options options = { .size = sizeof options };
+    extant_fs *fs;
+
+    if (argc > 2)
+        options.format = argv[2];
+    else
+        options.size = offsetof(struct extant_options, format);
+    int result = extant_open(argv[1], &options, &fs);
+    printf("%d %s\n", result, result < 0 ? extant_message() : "open");
+    return result < 0 ? 0 : -extant_close(fs);
+}
+"#;
+
+#[test]
+fn a_program_in_c_says_what_an_image_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("says.c"), SAYS_FORMAT).unwrap();
+    let library = libraries().join("libextant_capi.a");
+    let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+    compile(&path("says.c"), &path("says"), &link);
+    mke2fs(&path("disk.img"), 8 << 20, &["-t", "ext4"]);
+    let says = |format: Option<&str>| {
+        let program = tool(path("says").to_str().unwrap()).arg(path("disk.img"));
+        program.args(format).ok().text()
+    };
+    assert_eq!(says(None), "0 open\n");
+    assert_eq!(says(Some("raw")), "0 open\n");
+    // It has no mark of one; without formats in the library there is no such word.
+    let said = says(Some("qcow2"));
+    assert!(said.starts_with('-') && said.contains("qcow2"), "{said}");
+    let said = says(Some("vdi"));
+    assert!(said.contains("use one of raw"), "{said}");
+    // What a guest wrote in front is its own affair, where that is said.
+    let disk = std::fs::File::options().write(true).open(path("disk.img"));
+    std::os::unix::fs::FileExt::write_all_at(&disk.unwrap(), b"QFI\xfb\0\0\0\x03", 0).unwrap();
+    assert_eq!(says(Some("raw")), "0 open\n");
 }
