@@ -62,12 +62,14 @@ fn while_sampling<T>(pid: u32, work: impl FnOnce() -> T) -> (T, Option<u64>) {
             let mut peak = None;
             while !done.load(Ordering::Relaxed) {
                 peak = peak.max(peak_rss_of(&pid.to_string()));
-                thread::sleep(Duration::from_millis(5));
+                thread::park_timeout(Duration::from_millis(5));
             }
             peak
         });
         let result = work();
         done.store(true, Ordering::Relaxed);
+        // Whoever waits for it takes the time.
+        sampler.thread().unpark();
         (result, sampler.join().unwrap_or(None))
     })
 }

@@ -198,20 +198,20 @@ impl Workload for Remote {
     }
 
     fn options(&self, case: &Case) -> String {
-        let Ok((work, speed)) = variant(case.variant) else {
-            return String::new();
-        };
-        let link = match (work, speed.round_trip.as_millis()) {
-            (Work::Stream(_), _) => String::new(),
-            (_, 0) => "; over a link without delay".to_owned(),
-            (_, millis) => format!("; over a link of {millis} ms and 125 MB/s"),
-        };
-        let work = match work {
-            Work::FirstByte(protocol) => self.first_byte.options(case.side, protocol),
-            Work::Copy(direction) => self.copies.options(case.side, direction),
-            Work::Stream(stream) => self.streams.options(case.side, stream),
-        };
-        format!("{work}{link}")
+        // Names say how long a link is: what is the same at all lengths is told once.
+        const LINK: &str = "over a link of this delay, and of 125 MB/s where it has one";
+        match variant(case.variant) {
+            Ok((Work::FirstByte(protocol), _)) => {
+                let work = self.first_byte.options(case.side, protocol);
+                format!("{work}; {LINK}")
+            }
+            Ok((Work::Copy(direction), _)) => {
+                let work = self.copies.options(case.side, direction);
+                format!("{work}; {LINK}")
+            }
+            Ok((Work::Stream(stream), _)) => self.streams.options(case.side, stream),
+            Err(_) => String::new(),
+        }
     }
 
     fn run(&mut self, case: &Case) -> Result<Measured, String> {
