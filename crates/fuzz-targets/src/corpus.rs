@@ -189,6 +189,19 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
             .concat(),
         ],
         "exclude_patterns" => vec![b"*.o\n/etc/pass*\n!keep\n[a-c]?/**/d".to_vec()],
+        "owners_table" => [
+            "\x01/dev/file 0:0 0755 caps=cap_net_raw+ep\n**/f* - 644 type=f\n/dev/x 0 600 char=5:1",
+            "\x02/dev d 755 0 0 - - - - -\n/dev/null c 666 0 0 1 3 0 0 -",
+            "\x04/dev/hda b 640 0 0 3 1 1 1 15\n/dev/file f 755 root 0 - - - - -\n|xattr cap_chown+p",
+            "\x05 0 0 755\ndev 0 0 755\ndev/file 0 2000 0755 capabilities=0x2000",
+            "\x06#mtree\n/set type=file uid=0\n. type=dir\n  dev type=dir\n    file mode=4755 time=1.5\n  ..",
+        ]
+        .map(|text| text.as_bytes().to_vec())
+        .to_vec(),
+        "file_contexts" => vec![
+            b"/.* system_u:object_r:default_t:s0\n/usr/(.*/)?bin(/.*)? -- u:object_r:bin_t\n/etc/[^/]+\\.d -d <<none>>"
+                .to_vec(),
+        ],
         "partition_table" => vec![boot_record()],
         "content_marks" => vec![BYTES[..8192].to_vec(), boot_record()],
         "image_address" => [

@@ -10,6 +10,7 @@
 //! | `directories` | directory blocks, their indexes, attributes |
 //! | `journal` | the journal: superblock, blocks, fast commits, a whole log |
 //! | `outside` | what comes from elsewhere: archives, options, partition tables, undo files |
+//! | `tables` | tables of owners, and labels |
 //! | `disks` | formats of disk images |
 //! | `network` | what servers and clients of NBD say |
 //! | `image` | a whole image with some bytes changed |
@@ -30,6 +31,7 @@ mod journal;
 mod network;
 mod outside;
 mod structures;
+mod tables;
 
 /// A parser with what it is given.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,8 @@ targets! {
     outside::content_marks(4000),
     outside::image_address(4000),
     outside::undo_file(4000),
+    tables::owners_table(4000),
+    tables::file_contexts(1000),
     disks::vhd_image(1500),
     disks::qcow2_image(300),
     disks::simg_image(1500),

@@ -13,6 +13,7 @@
 //! | [`place`] | where everything of a source goes |
 //! | [`standing`] | what is in a place before an image is made there |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
+//! | [`tables`] | owners, permissions, devices and labels from tables |
 //! | [`mod@write`] | writing a planned image, each block once |
 
 pub mod defaults;
@@ -24,6 +25,7 @@ pub mod output;
 pub mod place;
 pub mod source;
 pub mod standing;
+pub mod tables;
 pub mod write;
 
 pub use defaults::FormatOptions;

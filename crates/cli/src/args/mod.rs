@@ -9,6 +9,7 @@ mod mount;
 mod quota;
 mod repair;
 mod serve;
+mod tables;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
@@ -20,6 +21,7 @@ pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 pub(crate) use serve::Serve;
+pub(crate) use tables::Tables;
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -246,6 +248,8 @@ Examples:
   docker export c1 | extant mkfs rootfs.img --from -
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
+  extant mkfs rootfs.img --from ./rootfs --owners table --contexts file_contexts
+  extant mkfs rootfs.img --from ./rootfs --map-ids 0:100000:65536 --write /etc/hostname=box
   extant mkfs disk.qcow2 --from ./rootfs --size 4G
 
 An image appears under its name only when it is complete. An image inside DIR is left out of \
@@ -301,6 +305,8 @@ pub(crate) struct Mkfs {
         allow_hyphen_values = true
     )]
     pub(crate) mtime: Option<i64>,
+    #[command(flatten)]
+    pub(crate) tables: Tables,
     /// Block size: 1K to 64K
     #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
     pub(crate) block_size: Option<u64>,

@@ -42,6 +42,20 @@ impl Desk {
         for name in ["hostname", "resolv.conf", "more", "header"] {
             fs::write(desk.at(name), format!("{name}\n")).unwrap();
         }
+        for (name, table) in [
+            (
+                "table",
+                "/usr/bin/ping 0:0 0755 caps=cap_net_raw+ep\n/dev/null 0:0 666 char=1:3\n",
+            ),
+            (
+                "table.dev",
+                "/dev 0:0 0755 dir\n/dev/null 0:0 0666 char=1:3\n",
+            ),
+            ("device_table.txt", "/dev/tty c 666 0 5 4 0 0 1 4\n"),
+            ("file_contexts", "/.* system_u:object_r:default_t:s0\n"),
+        ] {
+            fs::write(desk.at(name), table).unwrap();
+        }
         let image = desk.place.arg("base.img");
         let rootfs = desk.place.arg("rootfs");
         mke2fs(
@@ -218,7 +232,7 @@ impl Desk {
                     let _ = fs::remove_file(self.at(name));
                 }
             }
-            "mkfs" | "build" => {
+            "mkfs" | "build" | "owners" => {
                 for name in ["rootfs.img", "empty.img", "disk.qcow2"] {
                     let _ = fs::remove_file(self.at(name));
                 }

@@ -26,6 +26,7 @@ mod mounting_remote;
 mod object_stores;
 mod operands;
 mod overwrite_protection;
+mod owners;
 mod quotas;
 mod reading;
 mod repairing;

@@ -15,6 +15,8 @@ use super::model::{
     Times, Tree, Xattr,
 };
 
+mod reopen;
+
 /// Longest symbolic link target Linux takes, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 const NONE: u32 = u32::MAX;

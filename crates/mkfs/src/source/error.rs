@@ -84,6 +84,14 @@ pub enum SourceError {
         /// What to do.
         advice: String,
     },
+    /// Something that cannot be put where it was asked for.
+    #[error("{path}: {problem}")]
+    Addition {
+        /// The path in the tree, made printable.
+        path: String,
+        /// What is wrong, as the rest of a sentence or a sentence.
+        problem: String,
+    },
     /// An archive that breaks its format, or asks for what an image cannot hold.
     #[error(
         "{}: at byte {offset}{}: {problem}",

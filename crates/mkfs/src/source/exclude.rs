@@ -13,6 +13,7 @@
 //! the lengths at worst.
 
 use super::error::{SourceError, SourceResult};
+use super::glob::PathGlob;
 
 /// A list of patterns.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +23,7 @@ pub struct Excludes {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// One for each component; `None` is `**`.
-    parts: Vec<Option<Glob>>,
-    anchored: bool,
-    directories_only: bool,
+    paths: PathGlob,
     takes_back: bool,
 }
 
@@ -62,7 +60,7 @@ impl Excludes {
         self.rules
             .iter()
             .rev()
-            .find(|rule| rule.matches(path, is_dir))
+            .find(|rule| rule.paths.matches(path, is_dir))
             .is_some_and(|rule| !rule.takes_back)
     }
 }
@@ -73,191 +71,10 @@ impl Rule {
             Some(rest) => (true, rest),
             None => (false, pattern),
         };
-        let (directories_only, pattern) = match pattern.strip_suffix(b"/") {
-            Some(rest) => (true, rest),
-            None => (false, pattern),
-        };
-        let anchored = pattern.contains(&b'/');
-        let pattern = pattern.strip_prefix(b"/").unwrap_or(pattern);
-        if pattern.is_empty() {
-            return Err("is empty");
-        }
-        let parts = pattern
-            .split(|&b| b == b'/')
-            .filter(|part| !part.is_empty() && part != b".")
-            .map(|part| match part {
-                b"**" => Ok(None),
-                glob => Glob::parse(glob).map(Some),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        if parts.is_empty() {
-            return Err("names nothing");
-        }
         Ok(Self {
-            parts,
-            anchored,
-            directories_only,
+            paths: PathGlob::parse(pattern)?,
             takes_back,
         })
-    }
-
-    fn matches(&self, path: &[&[u8]], is_dir: bool) -> bool {
-        if self.directories_only && !is_dir {
-            return false;
-        }
-        let path = match path {
-            [.., last] if !self.anchored => std::slice::from_ref(last),
-            all => all,
-        };
-        match self.parts.as_slice() {
-            // What is inside, not the directory itself: a directory above must match.
-            [before @ .., None] if !before.is_empty() => {
-                (1..path.len()).any(|above| matches_parts(before, &path[..above]))
-            }
-            parts => matches_parts(parts, path),
-        }
-    }
-}
-
-/// Matches names against components; on a mismatch the last `**` takes one name more.
-fn matches_parts(parts: &[Option<Glob>], names: &[&[u8]]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        match (parts.get(p), names.get(n)) {
-            (None, None) => return true,
-            (Some(None), _) => {
-                retry = Some((p + 1, n));
-                p += 1;
-                continue;
-            }
-            (Some(Some(glob)), Some(name)) if glob.matches(name) => {
-                p += 1;
-                n += 1;
-                continue;
-            }
-            _ => {}
-        }
-        match retry {
-            Some((after, from)) if from < names.len() => {
-                (p, n) = (after, from + 1);
-                retry = Some((after, from + 1));
-            }
-            _ => return false,
-        }
-    }
-}
-
-/// A pattern for one name.
-#[derive(Clone, Debug)]
-struct Glob(Vec<Token>);
-
-#[derive(Clone, Debug)]
-enum Token {
-    Byte(u8),
-    Any,
-    Star,
-    Set {
-        ranges: Vec<(u8, u8)>,
-        negated: bool,
-    },
-}
-
-impl Glob {
-    fn parse(pattern: &[u8]) -> Result<Self, &'static str> {
-        let mut tokens = Vec::new();
-        let mut rest = pattern;
-        while let [first, tail @ ..] = rest {
-            rest = tail;
-            tokens.push(match first {
-                b'*' => Token::Star,
-                b'?' => Token::Any,
-                b'[' => {
-                    let (set, after) = parse_set(rest)?;
-                    rest = after;
-                    set
-                }
-                b'\\' => {
-                    let (byte, after) = rest.split_first().ok_or("ends with a backslash")?;
-                    rest = after;
-                    Token::Byte(*byte)
-                }
-                byte => Token::Byte(*byte),
-            });
-        }
-        Ok(Self(tokens))
-    }
-
-    /// Matches a whole name; on a mismatch the last star takes one byte more.
-    fn matches(&self, name: &[u8]) -> bool {
-        let (mut t, mut n) = (0, 0);
-        let mut retry: Option<(usize, usize)> = None;
-        loop {
-            match (self.0.get(t), name.get(n)) {
-                (None, None) => return true,
-                (Some(Token::Star), _) => {
-                    retry = Some((t + 1, n));
-                    t += 1;
-                    continue;
-                }
-                (Some(token), Some(&byte)) if token.matches(byte) => {
-                    t += 1;
-                    n += 1;
-                    continue;
-                }
-                _ => {}
-            }
-            match retry {
-                Some((after, from)) if from < name.len() => {
-                    (t, n) = (after, from + 1);
-                    retry = Some((after, from + 1));
-                }
-                _ => return false,
-            }
-        }
-    }
-}
-
-impl Token {
-    fn matches(&self, byte: u8) -> bool {
-        match self {
-            Self::Byte(b) => *b == byte,
-            Self::Any => true,
-            Self::Star => false,
-            Self::Set { ranges, negated } => {
-                ranges.iter().any(|&(lo, hi)| (lo..=hi).contains(&byte)) != *negated
-            }
-        }
-    }
-}
-
-/// Parses what follows `[`; gives the set and what follows its `]`.
-fn parse_set(mut rest: &[u8]) -> Result<(Token, &[u8]), &'static str> {
-    const OPEN: &str = "has a [ without its ]";
-    let negated = matches!(rest, [b'!' | b'^', ..]);
-    if negated {
-        rest = &rest[1..];
-    }
-    let mut ranges = Vec::new();
-    loop {
-        let (lo, after) = match rest {
-            // A `]` that comes first is one of the set.
-            [b']', after @ ..] if !ranges.is_empty() => {
-                return Ok((Token::Set { ranges, negated }, after));
-            }
-            [b'\\', byte, after @ ..] | [byte, after @ ..] => (*byte, after),
-            [] => return Err(OPEN),
-        };
-        match after {
-            [b'-', hi, after @ ..] if *hi != b']' => {
-                ranges.push((lo, *hi));
-                rest = after;
-            }
-            _ => {
-                ranges.push((lo, lo));
-                rest = after;
-            }
-        }
     }
 }
 

@@ -11,6 +11,10 @@
 //! | `container` | container images, which are refused |
 //! | `concerns` | what is not kept, or will surprise |
 //! | [`exclude`] | [`Excludes`]: patterns for what stays out |
+//! | `glob` | patterns for paths |
+//! | `edit` | changing what the files of a tree have |
+//! | `walk` | the directory that a path leads to, through symbolic links |
+//! | [`additions`] | what is put into a tree beside what its sources hold |
 //! | [`normalise`] | [`Normalisation`]: owners and times that do not depend on where and when |
 //! | [`error`] | [`SourceError`]: what was wrong with which file or archive member |
 //!
@@ -22,18 +26,23 @@
 //!   their directory. Directories have one name; everything else has one or more.
 //! * Data is never held in memory (except [`Content::Inline`]): a node knows where its bytes are.
 
+pub mod additions;
 pub mod builder;
 mod concerns;
 mod container;
 pub mod data;
 pub mod directory;
+pub(crate) mod edit;
 pub mod error;
 pub mod exclude;
+pub(crate) mod glob;
 pub mod model;
 pub mod normalise;
 mod root;
 pub mod tar;
+pub(crate) mod walk;
 
+pub use additions::Addition;
 pub use builder::{Content, Meta, TreeBuilder};
 pub use data::FileData;
 pub use directory::{ScanOptions, scan_directory};

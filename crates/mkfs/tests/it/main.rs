@@ -5,3 +5,4 @@ mod empty_file_systems;
 mod examples;
 mod geometry;
 mod source;
+mod tables;

@@ -1,5 +1,6 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
+use super::tables::Tables as Owners;
 use crate::args::{Mkfs, TableInit, Whereabouts};
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
@@ -34,6 +35,8 @@ pub(super) struct Config {
     /// The bytes of something that exists which the file system may take.
     pub(super) window: Option<Range<u64>>,
     pub(super) normalisation: Normalisation,
+    /// What is put beside the source, and tables of owners.
+    pub(super) tables: Owners,
     pub(super) say: Say,
     excludes: Excludes,
     size: Size,
@@ -160,6 +163,7 @@ impl Config {
                 root_owner: format.root_owner,
                 root_mode: format.root_mode,
             },
+            tables: Owners::read(&args.tables)?,
             say: match (args.quiet, args.json) {
                 (true, _) => Say::Nothing,
                 (false, true) => Say::Json,
@@ -435,13 +439,14 @@ fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
     let headroom = headroom
         .map(option("--headroom", parse_headroom))
         .transpose()?;
-    let size = match (args.size.as_deref(), &args.from) {
-        (Some("auto"), _) => None,
-        (Some(text), _) => Some(option("--size", size::parse)(text)?),
+    let has_source = args.from.is_some() || !args.tables.is_empty();
+    let size = match args.size.as_deref() {
+        Some("auto") => None,
+        Some(text) => Some(option("--size", size::parse)(text)?),
         // A window has its size already.
-        (None, Some(_)) if window.offset.is_some() => window.room,
-        (None, Some(_)) => None,
-        (None, None) => Some(window.room.filter(|&room| room > 0).ok_or_else(|| {
+        None if has_source && window.offset.is_some() => window.room,
+        None if has_source => None,
+        None => Some(window.room.filter(|&room| room > 0).ok_or_else(|| {
             let image = Escaped::path(&args.image);
             Failure::usage(format!(
                 "{image} does not exist yet: say how large it shall be with --size, such as --size 1G"

@@ -1,10 +1,11 @@
 //! `extant mkfs`.
 //!
-//! `config` turns options into a checked [`Config`]; `replacing` looks at what is in the image's
-//! place; this file does the rest.
+//! `config` turns options into a checked [`Config`]; `tables` has what is put beside the source,
+//! and owners; `replacing` looks at what is in the image's place; this file does the rest.
 
 mod config;
 pub(super) mod replacing;
+mod tables;
 
 pub(super) use config::parse_uuid;
 
@@ -24,7 +25,7 @@ use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
 use extant_mkfs::output::{Output, Replaces};
-use extant_mkfs::source::{Tree, read_source};
+use extant_mkfs::source::{SourceError, Tree, read_source};
 use extant_mkfs::standing::Room;
 use extant_mkfs::{BuildError, BuildOptions, Progress, Report, build, build_into};
 use serde::Serialize;
@@ -32,6 +33,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use tables::Tables;
 
 pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
     let image = whole_image(args.image.as_os_str())?;
@@ -82,7 +84,7 @@ pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
 
 /// Makes the image under its name; or on a device that is open, perhaps a part of a disk.
 fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>) -> Outcome {
-    let config = Config::new(args, location, on.as_ref().map(|(device, _)| &**device))?;
+    let mut config = Config::new(args, location, on.as_ref().map(|(device, _)| &**device))?;
     let image = match &on {
         Some((device, room)) => {
             let identity = config.identity();
@@ -107,15 +109,8 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
         None => Replaces::Nothing,
     };
     let names = Names { image, second };
-    let tree = match &config.from {
-        None => None,
-        Some(from) => {
-            let mut tree =
-                read_source(from, config.source_options()).map_err(|e| failure(&config, e))?;
-            tree.normalise(&config.normalisation);
-            Some(tree)
-        }
-    };
+    let tables = std::mem::take(&mut config.tables);
+    let tree = tree_of(&config, tables)?;
     let mut options = config.build_options(tree.as_ref());
     options.replaces = Some(names.image);
     for concern in tree
@@ -146,6 +141,24 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
         Say::Text => tell(&config.image, &report),
         Say::Json => tell_programs(&config, &report),
     }
+}
+
+/// What the file system is filled with, if with anything.
+fn tree_of(config: &Config, mut tables: Tables) -> Outcome<Option<Tree>> {
+    let failed = |e: SourceError| failure(config, e);
+    let mut tree = match &config.from {
+        None if tables.is_empty() => return Ok(None),
+        None => Tables::nothing().map_err(failed)?,
+        Some(from) => read_source(from, config.source_options()).map_err(failed)?,
+    };
+    let mut rest = config.normalisation;
+    if !tables.is_empty() {
+        // What tables say is stronger than an owner for all.
+        let owner = rest.owner.take();
+        tree = tables.apply(tree, owner).map_err(|e| failure(config, e))?;
+    }
+    tree.normalise(&rest);
+    Ok(Some(tree))
 }
 
 /// Makes the image in the format that is asked for.

@@ -6,9 +6,9 @@
 use super::Checked;
 
 /// The attribute of the list that says which users may use a file.
-pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute of the list that files get which are made in a directory.
-pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
@@ -55,6 +55,74 @@ pub(super) fn mode_of(value: &[u8]) -> Option<ModeBits> {
     })
 }
 
+/// The value of an access list after `chmod(2)`: the bits of the owner, of the mask or, where there
+/// is none, the group, and of others. `None` for what is no such value.
+pub(crate) fn with_mode(value: &[u8], mode: u16) -> Option<Vec<u8>> {
+    mode_of(value)?;
+    let has_mask = entries(value).any(|(tag, _, _)| tag == MASK);
+    let changed = entries(value).map(|(tag, id, perm)| {
+        let perm = match tag {
+            USER_OBJ => mode >> 6 & 7,
+            MASK => mode >> 3 & 7,
+            GROUP_OBJ if !has_mask => mode >> 3 & 7,
+            OTHER => mode & 7,
+            _ => perm,
+        };
+        (tag, id, perm)
+    });
+    Some(value_of(changed))
+}
+
+/// A list with other numbers of its users and groups, in the order that they have then.
+///
+/// # Errors
+///
+/// Those of the functions.
+pub(crate) fn with_ids<E>(
+    value: &[u8],
+    user: impl Fn(u32) -> Result<u32, E>,
+    group: impl Fn(u32) -> Result<u32, E>,
+) -> Result<Vec<u8>, E> {
+    if value.len() < 4 || value[..4] != VERSION.to_le_bytes() || value.len() % 8 != 4 {
+        return Ok(value.to_vec());
+    }
+    let mut changed = entries(value)
+        .map(|(tag, id, perm)| {
+            let id = match tag {
+                USER => user(id)?,
+                GROUP => group(id)?,
+                _ => id,
+            };
+            Ok((tag, id, perm))
+        })
+        .collect::<Result<Vec<_>, E>>()?;
+    changed.sort_unstable();
+    Ok(value_of(changed.into_iter()))
+}
+
+/// The entries in a value.
+fn entries(value: &[u8]) -> impl Iterator<Item = AclEntry> {
+    let entries = value.get(4..).unwrap_or_default().chunks_exact(8);
+    entries.map(|entry| {
+        (
+            u16::from_le_bytes([entry[0], entry[1]]),
+            u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]),
+            u16::from_le_bytes([entry[2], entry[3]]),
+        )
+    })
+}
+
+/// The value with these entries.
+fn value_of(entries: impl Iterator<Item = AclEntry>) -> Vec<u8> {
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, id, perm) in entries {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&perm.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
+}
+
 /// Encodes entries like `user:lisa:rwx:1000`, separated by commas or line ends. `None` for an
 /// empty list.
 pub(super) fn encode(text: &[u8]) -> Checked<Option<Vec<u8>>> {
@@ -70,13 +138,7 @@ pub(super) fn encode(text: &[u8]) -> Checked<Option<Vec<u8>>> {
     if entries.is_empty() {
         return Ok(None);
     }
-    let mut value = VERSION.to_le_bytes().to_vec();
-    for &(tag, id, perm) in &entries {
-        value.extend_from_slice(&tag.to_le_bytes());
-        value.extend_from_slice(&perm.to_le_bytes());
-        value.extend_from_slice(&id.to_le_bytes());
-    }
-    Ok(Some(value))
+    Ok(Some(value_of(entries.into_iter())))
 }
 
 /// One entry for the owner, the group and others each, a mask if anybody is named, nobody twice.

@@ -32,7 +32,7 @@ use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
 use super::model::Tree;
 
-mod acl;
+pub(crate) mod acl;
 mod assemble;
 mod header;
 mod input;

@@ -1,0 +1,51 @@
+//! Options of `extant mkfs` about what is put beside the source, and about owners, devices and
+//! labels.
+
+use clap::Args as ClapArgs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const HEADING: &str = "Owners, devices and labels";
+
+/// What is put beside the source, and who owns what.
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub(crate) struct Tables {
+    /// Put a small file with this text at a path; a line feed ends it (`/etc/hostname=box`). May be
+    /// given more than once
+    #[arg(long, value_name = "/PATH=TEXT", help_heading = HEADING)]
+    pub(crate) write: Vec<OsString>,
+    /// Change the numbers of owners: COUNT from FROM on become those from TO on; `u:` or `g:` in
+    /// front for users or groups alone. May be given more than once
+    ///
+    /// An owner in no range is an error. Access control lists are changed, too.
+    #[arg(
+        long,
+        value_name = "[u:|g:]FROM:TO:COUNT",
+        conflicts_with = "owner",
+        help_heading = HEADING
+    )]
+    pub(crate) map_ids: Vec<String>,
+    /// Take owners, permissions, capabilities and devices from a table. May be given more than once
+    ///
+    /// KIND is one of extant (PATTERN OWNER MODE), genext2fs, makedevs, fs_config (Android), mtree.
+    /// Without it the lines say it, and a table that could be of two kinds is refused.
+    #[arg(long, value_name = "[KIND:]TABLE", help_heading = HEADING)]
+    pub(crate) owners: Vec<OsString>,
+    /// Label files for SELinux by a policy's `file_contexts`, with what lies beside it (`.subs`,
+    /// `.subs_dist`, `.local`, `.homedirs`)
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    pub(crate) contexts: Option<PathBuf>,
+}
+
+impl Tables {
+    /// Whether nothing is asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            write,
+            map_ids,
+            owners,
+            contexts,
+        } = self;
+        write.is_empty() && map_ids.is_empty() && owners.is_empty() && contexts.is_none()
+    }
+}

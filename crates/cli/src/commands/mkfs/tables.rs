@@ -1,0 +1,108 @@
+//! What is put beside the source, and tables of owners, devices and labels.
+
+use crate::args::Tables as Asked;
+use crate::failure::{Failure, Outcome, say};
+use crate::time::seconds_now;
+use extant::Escaped;
+use extant_mkfs::source::{
+    Addition, Meta, Normalisation, Owner, SourceResult, Times, Timestamp, Tree, TreeBuilder,
+    additions,
+};
+use extant_mkfs::tables::{self, Contexts, IdMap, IdRange, Table, TableResult, split_kind};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Tables that were read, and what is added.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    additions: Vec<Addition>,
+    ids: IdMap,
+    tables: Vec<Table>,
+    contexts: Option<Contexts>,
+}
+
+impl Tables {
+    /// Reads what was asked for.
+    pub(super) fn read(asked: &Asked) -> Outcome<Self> {
+        let usage = |option: &'static str| {
+            move |problem: String| Failure::usage(format!("{option}: {problem}"))
+        };
+        let ranges = asked.map_ids.iter().map(|range| range.parse());
+        let ranges = ranges.collect::<Result<Vec<IdRange>, String>>();
+        let ids = ranges.and_then(IdMap::new).map_err(usage("--map-ids"))?;
+        let texts = asked.write.iter().map(|text| text_of(text));
+        let texts: Result<_, String> = texts.collect();
+        let tables = asked.owners.iter().map(|given| {
+            let (dialect, path) = split_kind(given.as_bytes());
+            Table::read(Path::new(OsStr::from_bytes(path)), dialect).map_err(Failure::new)
+        });
+        let contexts = asked.contexts.as_deref();
+        Ok(Self {
+            additions: texts.map_err(usage("--write"))?,
+            ids,
+            tables: tables.collect::<Outcome<_>>()?,
+            contexts: contexts
+                .map(Contexts::read)
+                .transpose()
+                .map_err(Failure::new)?,
+        })
+    }
+
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.additions.is_empty()
+            && self.ids.is_empty()
+            && self.tables.is_empty()
+            && self.contexts.is_none()
+    }
+
+    /// A tree of nothing but a root directory, which tables fill.
+    pub(super) fn nothing() -> SourceResult<Tree> {
+        let now = Timestamp::from_secs(seconds_now() as i64);
+        TreeBuilder::new(Meta::plain(0o755, Times::all(now)))?.finish()
+    }
+
+    /// Applies all of it, in the order that the documentation gives, with an owner for all where
+    /// the numbers of owners are mapped. Says what named nothing.
+    pub(super) fn apply(&mut self, tree: Tree, owner: Option<Owner>) -> TableResult<Tree> {
+        let now = Timestamp::from_secs(seconds_now() as i64);
+        let mut tree = additions::put(tree, &self.additions, now)?;
+        tree.normalise(&Normalisation {
+            owner,
+            ..Normalisation::default()
+        });
+        self.ids.apply(&mut tree)?;
+        let (mut tree, mut warnings) = tables::apply(tree, &self.tables, now)?;
+        if let Some(contexts) = &mut self.contexts {
+            let labelled = contexts.apply(tree, b"", now)?;
+            tree = labelled.0;
+            warnings.extend(labelled.1);
+        }
+        for warning in warnings {
+            say(format_args!("warning: {warning}"));
+        }
+        Ok(tree)
+    }
+}
+
+/// Parts `/PATH=TEXT`.
+fn text_of(given: &OsStr) -> Result<Addition, String> {
+    let bytes = given.as_bytes();
+    let wrong = || {
+        format!(
+            "{} is not a path in the image and a text: write /PATH=TEXT",
+            Escaped(bytes)
+        )
+    };
+    let at = bytes.iter().position(|&byte| byte == b'=');
+    let at = at.filter(|_| bytes.starts_with(b"/")).ok_or_else(wrong)?;
+    let mut text = bytes[at + 1..].to_vec();
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    Ok(Addition::Text {
+        to: bytes[..at].to_vec(),
+        text,
+    })
+}

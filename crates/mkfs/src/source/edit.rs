@@ -1,0 +1,112 @@
+//! Changing what the files of a tree have.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::builder::settable_flags;
+use super::error::{SourceError, SourceResult};
+use super::model::{NodeId, Times, Timestamp, Tree, Xattr};
+
+/// Changes the attributes of files, of which those with equal ones share a set.
+#[derive(Debug)]
+pub(crate) struct Editor<'t> {
+    tree: &'t mut Tree,
+    /// The row of each set.
+    sets: HashMap<Arc<[Xattr]>, u32>,
+    /// The row of a set with another value of the attribute that was set last.
+    known: HashMap<(u32, u32), u32>,
+}
+
+impl<'t> Editor<'t> {
+    /// Begins to change a tree.
+    pub(crate) fn new(tree: &'t mut Tree) -> Self {
+        let rows = (0..).zip(&tree.xattrs);
+        let sets = rows.map(|(row, set)| (Arc::clone(set), row)).collect();
+        Self {
+            tree,
+            sets,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The tree as it is now.
+    pub(crate) const fn tree(&self) -> &Tree {
+        self.tree
+    }
+
+    /// Gives a file other owners.
+    pub(crate) fn set_owners(&mut self, id: NodeId, user: Option<u32>, group: Option<u32>) {
+        let node = &mut self.tree.nodes[id.index()];
+        node.uid = user.unwrap_or(node.uid);
+        node.gid = group.unwrap_or(node.gid);
+    }
+
+    /// Gives a file other permission bits, with set-id and sticky bits. Its access list is told
+    /// elsewhere.
+    pub(crate) fn set_permissions(&mut self, id: NodeId, bits: u16) {
+        let node = &mut self.tree.nodes[id.index()];
+        if node.kind() != super::FileType::Symlink {
+            node.mode = (node.mode & !0o7777) | (bits & 0o7777);
+        }
+    }
+
+    /// Gives a file other flags of `chattr`.
+    pub(crate) fn set_flags(&mut self, id: NodeId, flags: u32) {
+        let node = &mut self.tree.nodes[id.index()];
+        node.flags = settable_flags(node.kind(), flags);
+    }
+
+    /// Gives a file another time of its last change and access.
+    pub(crate) fn set_modified(&mut self, id: NodeId, time: Timestamp) {
+        let times = &mut self.tree.nodes[id.index()].times;
+        *times = Times::new(time, time, times.ctime(), times.crtime());
+    }
+
+    /// Replaces one attribute, or takes it away. A value that many files get may have a `key` of
+    /// its own, by which the way from one set to the next is found again.
+    pub(crate) fn set_xattr(
+        &mut self,
+        id: NodeId,
+        name: &[u8],
+        value: Option<&[u8]>,
+        key: Option<u32>,
+    ) -> SourceResult<()> {
+        let old = self.tree.nodes[id.index()].xattrs;
+        let way = key.map(|key| (old, key));
+        if let Some(&row) = way.and_then(|way| self.known.get(&way)) {
+            self.tree.nodes[id.index()].xattrs = row;
+            return Ok(());
+        }
+        let others = self.tree.xattrs[old as usize].iter();
+        let mut set: Vec<Xattr> = others.filter(|x| *x.name != *name).cloned().collect();
+        if let Some(value) = value {
+            let at = set.partition_point(|x| *x.name < *name);
+            let (name, value) = (Box::from(name), Box::from(value));
+            set.insert(at, Xattr { name, value });
+        }
+        let row = self.intern(set)?;
+        self.tree.nodes[id.index()].xattrs = row;
+        if let Some(way) = way {
+            self.known.insert(way, row);
+        }
+        Ok(())
+    }
+
+    fn intern(&mut self, set: Vec<Xattr>) -> SourceResult<u32> {
+        let set: Arc<[Xattr]> = set.into();
+        if let Some(&row) = self.sets.get(&set) {
+            return Ok(row);
+        }
+        let limit = u64::from(u32::MAX) - 1;
+        let row = u32::try_from(self.tree.xattrs.len())
+            .ok()
+            .filter(|&row| row != u32::MAX)
+            .ok_or(SourceError::TooMany {
+                what: "sets of extended attributes",
+                limit,
+            })?;
+        self.tree.xattrs.push(Arc::clone(&set));
+        self.sets.insert(set, row);
+        Ok(row)
+    }
+}
