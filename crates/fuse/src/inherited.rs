@@ -8,19 +8,19 @@ use std::os::fd::{BorrowedFd, RawFd};
 const FIRST: RawFd = 3;
 
 /// Keeps what is open here from the programs that are started from now on, standard input, output
-/// and error excepted: what the process that started this one left open (a lock, a pipe, a
-/// connection) is nothing that a mount should keep open for as long as it lasts, nor anything for
-/// the process that reads the image.
+/// and error excepted, and the descriptor of the number `but`: what the process that started this
+/// one left open (a lock, a pipe, a connection) is nothing that a mount should keep open for as
+/// long as it lasts, nor anything for the process that reads the image.
 ///
-/// Call it before there are other threads.
+/// Call it before there are threads that open anything.
 ///
 /// # Errors
 /// When the system does not say what is open (`/proc` is missing).
-pub fn keep_descriptors() -> io::Result<()> {
+pub fn keep_descriptors(but: Option<RawFd>) -> io::Result<()> {
     // First all of them: reading the directory takes one, which is gone then.
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|number| *number >= FIRST)
+        .filter(|number| *number >= FIRST && Some(*number) != but)
         .collect();
     for number in open {
         // SAFETY: setting this flag touches no memory and closes nothing; the number is not -1. A

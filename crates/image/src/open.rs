@@ -299,7 +299,11 @@ impl ImageLocation {
         Ok((device, None))
     }
 
-    fn open_carrier(&self, how: &How) -> DeviceResult<SharedDevice> {
+    /// Opens what carries the image, whatever its bytes are: those of a format stay as they are.
+    ///
+    /// # Errors
+    /// As for [`ImageLocation::open_disk`].
+    pub fn open_carrier(&self, how: &How) -> DeviceResult<SharedDevice> {
         match self.carrier() {
             Carrier::File(path) => Ok(Arc::new(how.file_options().open(path)?)),
             Carrier::Descriptor(number) => Ok(Arc::new(descriptor::open(*number, how)?)),

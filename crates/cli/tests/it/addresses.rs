@@ -195,7 +195,7 @@ fn an_inherited_descriptor_is_an_image() {
         ("\"$1\" touch fd:3:/x 3<\"$2\"", 1, "open for reading only"),
         ("\"$1\" touch fd:3:/x 3>>\"$2\"", 1, "not open for reading"),
         ("\"$1\" ls fd:77", 1, "no file is open there"),
-        ("\"$1\" mount fd:3 /mnt 3<>\"$2\"", 2, "by its path"),
+        ("\"$1\" mount fd:0 /mnt <\"$2\"", 2, "by another number"),
         ("flock -s 3; \"$1\" touch fd:3:/x", 1, "locked for reading"),
     ] {
         let script = if script.starts_with("flock") {

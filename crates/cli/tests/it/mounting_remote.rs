@@ -6,9 +6,13 @@ use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::{Background, tool};
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A mount, which is gone with this also where a test fails.
 struct Mounted(PathBuf);
@@ -52,16 +56,21 @@ fn nbdkit(place: &Place, args: &[&str]) -> (Background, String) {
     (server, format!("nbd+unix:///?socket={socket}"))
 }
 
-/// The processes with this word and this image in their arguments.
+/// How many processes have this word and this image in their arguments.
 fn processes(role: &str, image: &str) -> usize {
-    let of = |process: fs::DirEntry| fs::read(process.path().join("cmdline")).unwrap_or_default();
-    let all = fs::read_dir("/proc").unwrap().flatten().map(of);
-    all.filter(|line| {
-        let mut words = line.split(|byte| *byte == 0);
-        words.clone().any(|word| word == role.as_bytes())
-            && words.any(|word| word == image.as_bytes())
-    })
-    .count()
+    processes_with(&[role, image]).len()
+}
+
+/// The processes with these words in their arguments, as their folders in `/proc`.
+fn processes_with(wanted: &[&str]) -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.map(|process| process.path())
+        .filter(|process| {
+            let line = fs::read(process.join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            wanted.iter().all(|word| words.contains(&word.as_bytes()))
+        })
+        .collect()
 }
 
 fn content(seed: u32) -> Vec<u8> {
@@ -201,7 +210,11 @@ fn what_cannot_be_reached_or_mounted_is_refused_once() {
     assert_eq!(run.code, 1);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("No such file"), "{}", run.stderr);
-    for (image, code, why) in [("fd:0", 2, "by its path"), ("nbd://", 2, "nbd://")] {
+    for (image, code, why) in [
+        ("fd:0", 2, "by another number"),
+        ("fd:77", 1, "no file is open there"),
+        ("nbd://", 2, "nbd://"),
+    ] {
         let run = extant(["mount", image, &point]);
         assert_eq!(run.code, code, "{}", run.stderr);
         assert!(run.stderr.contains(why), "{}", run.stderr);
@@ -224,10 +237,10 @@ fn secrets_of_an_address_stand_in_no_arguments() {
     let point = place.join("mnt");
     fs::create_dir(&point).unwrap();
     // A server that takes a request and never answers.
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap();
     let address = format!("http://user:secret@{at}/disk?sign=secret");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     let mut child = command
         .args(["mount", "-r", &address])
         .arg(&point)
@@ -257,4 +270,120 @@ fn secrets_of_an_address_stand_in_no_arguments() {
     drop(started);
     drop(server);
     assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_a_mount_that_waits_for_a_server() {
+    require!(Fuse);
+    let place = Place::new();
+    let point = place.join("mnt");
+    fs::create_dir(&point).unwrap();
+    for (foreground, signal) in [
+        (true, Signal::TERM),
+        (true, Signal::INT),
+        (false, Signal::TERM),
+        (false, Signal::INT),
+    ] {
+        // It takes requests and never answers: the limit of time is half a minute.
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/disk", server.local_addr().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+        command.args(["mount", "-r", &address]).arg(&point);
+        command.args(foreground.then_some("--foreground"));
+        let mut child = command.spawn().unwrap();
+        let client = server.accept().unwrap();
+        let begun = Instant::now();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        let ended = begun.elapsed();
+        assert!(ended < Duration::from_secs(3), "{ended:?}");
+        wait_until("its processes have ended", || {
+            let roles = ["--carrier", "--worker", "--in-background"];
+            roles.iter().all(|role| processes(role, &address) == 0)
+        });
+        let ended = begun.elapsed();
+        assert!(ended < Duration::from_secs(8), "{ended:?}");
+        drop(client);
+        assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
+    }
+}
+
+/// Runs a script with the program, a file and a directory as its arguments.
+fn shell(script: &str, file: &str, point: &str) -> String {
+    let run = tool("sh").args([
+        "-ec",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_extant"),
+        file,
+        point,
+    ]);
+    run.ok().text()
+}
+
+#[test]
+fn a_file_that_is_open_is_mounted_whatever_it_is_called() {
+    require!(Fuse);
+    let place = Place::new();
+    let image = place.join("img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let mount = Mounted(place.join("mnt"));
+    fs::create_dir(&mount.0).unwrap();
+    let (image, point) = (place.arg("img"), place.arg("mnt"));
+    let kept = format!("{image}.kept");
+    // Nothing leads to it by the name it was opened by, while it is mounted and unmounted.
+    let script = r#"
+        exec 3<>"$2"
+        mv "$2" "$2.kept"
+        "$1" mount fd:3 "$3"
+        echo text > "$3/file"
+        ! "$1" touch "$2.kept:/other" 2> "$2.said"
+        grep -q 'open elsewhere' "$2.said"
+        "$1" umount "$3"
+        "$1" touch "$2.kept:/after"
+        "$1" cat fd:3:/file
+    "#;
+    assert_eq!(shell(script, &image, &point), "text\n");
+    assert_clean(Path::new(&kept));
+    assert!(debugfs(Path::new(&kept), "ls /").contains("after"));
+    // The mount outlives the shell that opened the file, and may read only.
+    shell(r#""$1" mount fd:5 "$3" -o ro 5<"$2""#, &kept, &point);
+    assert_eq!(fs::read(mount.0.join("file")).unwrap(), b"text\n");
+    mount.unmount();
+}
+
+#[test]
+fn an_open_file_in_a_format_is_for_the_carrier_alone() {
+    require!(Fuse);
+    let place = Place::new();
+    let raw = place.join("raw");
+    mke2fs(&raw, 64 << 20, &["-t", "ext4"]);
+    let (image, point) = (place.arg("disk.qcow2"), place.arg("mnt"));
+    let convert = tool("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2"]);
+    convert.arg(&raw).arg(&image).ok();
+    let mount = Mounted(place.join("mnt"));
+    fs::create_dir(&mount.0).unwrap();
+    shell(r#"exec 7<>"$2"; "$1" mount fd:7 "$3""#, &image, &point);
+    let has_it = |role: &str| {
+        let found = processes_with(&[role, "fd:7", &point]);
+        let [process] = &found[..] else {
+            panic!("one {role}: {found:?}");
+        };
+        let files = fs::read_dir(process.join("fd")).unwrap();
+        files
+            .filter_map(|file| fs::read_link(file.unwrap().path()).ok())
+            .any(|file| file == Path::new(&image))
+    };
+    assert!(has_it("--carrier"));
+    assert!(!has_it("--worker"), "it has the disk, and not the file");
+    mount.write("written", &content(9));
+    mount.unmount();
+    tool("qemu-img").args(["check", &image]).ok();
+    let back = place.join("back");
+    let convert = tool("qemu-img").args(["convert", "-f", "qcow2", "-O", "raw"]);
+    convert.arg(&image).arg(&back).ok();
+    assert_clean(&back);
+    let out = place.join("out");
+    debugfs(&back, &format!("dump /written {}", out.display()));
+    assert_eq!(fs::read(&out).unwrap(), content(9));
 }

@@ -7,13 +7,15 @@
 
 use super::UNTIL_FREE;
 use super::background::{Background, Said, launch, why_ended, words};
+use super::supervisor::{start_thread, wait_for};
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::{ImagePath, shown, whole_image};
-use extant_blockdev::{DeviceError, FileOptions, NbdDevice, NbdOptions, SharedDevice};
+use crate::image_path::{ImagePath, how, shown, whole_image};
+use extant_blockdev::{BlockDevice, DeviceError, FileOptions, NbdDevice, NbdOptions, SharedDevice};
 use extant_fuse::{Options, Signals};
 use extant_image::{Carrier, ImageFormat};
 use extant_serve::{Limits, serve_connection};
+use rustix::process::Pid;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -27,6 +29,9 @@ pub(super) const CARRIER: &str = "--carrier";
 /// Requests that are done at a time: what is far away is quick only by many.
 const REQUESTS: usize = 32;
 
+/// How long this process has to end after its worker, where somebody is in a hurry.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// How long the worker waits for a sign of this process, which itself waits for servers and for
 /// slow disks. If this process ends, the worker knows at once.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -35,63 +40,136 @@ const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// images. Of a file only the marks of such formats are looked at, unless it is said what it is.
 pub(super) fn is_needed(args: &Mount, place: &Whereabouts) -> Outcome<bool> {
     let location = whole_image(args.image.as_os_str())?;
+    let said = || {
+        place
+            .format_of(&location)
+            .map(|said| said != ImageFormat::RAW)
+    };
     match location.carrier() {
-        Carrier::Descriptor(_) => Err(Failure::usage(format!(
-            "{}: the processes of a mount are started with no open files: name the image by its path",
-            shown(&location)
-        ))),
-        Carrier::File(path) => {
-            if let Some(said) = place.format_of(&location) {
-                return Ok(said != ImageFormat::RAW);
+        Carrier::Descriptor(_) => match said() {
+            Some(is_in_format) => Ok(is_in_format),
+            None => {
+                let how = how(place, &location, false);
+                looks_so(&*location.open_carrier(&how).map_err(Failure::new)?)
             }
+        },
+        Carrier::File(path) => match (said(), FileOptions::read_only().open(path)) {
+            (Some(is_in_format), _) => Ok(is_in_format),
+            (None, Ok(file)) => looks_so(&file),
             // What cannot be opened here is refused, with the reason, where it is used.
-            let Ok(file) = FileOptions::read_only().open(path) else {
-                return Ok(false);
-            };
-            match extant_formats::recognise(&file) {
-                Ok(format) => Ok(format.is_some()),
-                // It could be one or the other.
-                Err(e @ DeviceError::Refused { .. }) => Err(Failure::new(e)),
-                Err(_) => Ok(false),
-            }
-        }
+            (None, Err(_)) => Ok(false),
+        },
         _ => Ok(true),
     }
 }
 
+/// Returns whether a file looks as if it were in a format of disk images.
+fn looks_so(file: &dyn BlockDevice) -> Outcome<bool> {
+    match extant_formats::recognise(file) {
+        Ok(format) => Ok(format.is_some()),
+        // It could be one or the other.
+        Err(e @ DeviceError::Refused { .. }) => Err(Failure::new(e)),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Returns the number of the open file that is the image: all processes of the mount are started
+/// with it.
+pub(super) fn inherited(args: &Mount) -> Outcome<Option<RawFd>> {
+    let location = whole_image(args.image.as_os_str())?;
+    match location.carrier() {
+        Carrier::Descriptor(0..=2) => Err(Failure::usage(format!(
+            "{}: the processes of a mount have another standard input, output and error: have the file opened by \
+             another number, in a shell with 3<>FILE and fd:3",
+            shown(&location)
+        ))),
+        Carrier::Descriptor(number) => Ok(Some(*number)),
+        _ => Ok(None),
+    }
+}
+
+/// The process, as long as it opens the image.
+pub(super) struct Starting {
+    child: Child,
+    socket: OwnedFd,
+}
+
+impl Starting {
+    /// Takes over the process, which has opened the image, and the socket behind which the disk is.
+    pub(super) fn opened(self) -> (OwnedFd, Started) {
+        let (told, ended) = channel();
+        let number = Pid::from_child(&self.child);
+        // Without a thread for it the end is not waited for.
+        let _ = start_thread("extant-carrier", move || {
+            wait_for(number);
+            let _ = told.send(());
+        });
+        let child = self.child;
+        (self.socket, Started { child, ended })
+    }
+
+    /// Explains why the process ended, which it has.
+    pub(super) fn why(mut self) -> Failure {
+        match self.child.wait() {
+            Ok(status) => why_ended(&status),
+            Err(e) => Failure::new(e),
+        }
+    }
+
+    /// Ends the process, whatever it waits for.
+    pub(super) fn give_up(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// The process, of which its end is to be waited for.
-pub(super) struct Started(Receiver<()>);
+pub(super) struct Started {
+    child: Child,
+    ended: Receiver<()>,
+}
 
 impl Started {
     /// Waits for its end, which follows that of the worker: it lets go of the image then. A server
     /// that is gone is not waited for. What the worker had made durable is so by then.
-    pub(super) fn wait(self) {
-        let _ = self.0.recv_timeout(UNTIL_FREE);
+    pub(super) fn wait(mut self) {
+        if self.ended.recv_timeout(UNTIL_FREE).is_ok() {
+            let _ = self.child.wait();
+        }
+    }
+
+    /// Ends it after a moment in which it can let go of the image, whatever it waits for.
+    pub(super) fn give_up(mut self) {
+        let _ = self.ended.recv_timeout(MOMENT);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Starts the process, and waits until it has opened the image. Returns the socket behind which the
-/// disk is.
-pub(super) fn start(args: &Mount, location: &Whereabouts) -> Outcome<(OwnedFd, Started)> {
+/// Starts the process. A thread calls `tell` with whether it has opened the image, or has ended
+/// before.
+pub(super) fn start(
+    args: &Mount,
+    location: &Whereabouts,
+    tell: impl FnOnce(bool) + Send + 'static,
+) -> Outcome<Starting> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut child = launch(CARRIER, args, location, OwnedFd::from(theirs).into())?;
-    if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
-        return Ok((ours.into(), reap_at_its_end(child)));
+    let output = child.stdout.take();
+    let starting = Starting {
+        child,
+        socket: ours.into(),
+    };
+    let listens = start_thread("extant-carrier", move || {
+        tell(words(output).any(|said| matches!(said, Said::Ready)));
+    });
+    match listens {
+        Ok(()) => Ok(starting),
+        Err(failure) => {
+            starting.give_up();
+            Err(failure)
+        }
     }
-    Err(why_ended(&child.wait()?))
-}
-
-/// Has a thread ask how the process ended, so that its number becomes free.
-fn reap_at_its_end(mut child: Child) -> Started {
-    let (ended, wait) = channel();
-    // Without a thread it stays in the list of processes until this one ends.
-    let _ = std::thread::Builder::new()
-        .name("extant-carrier".to_owned())
-        .spawn(move || {
-            let _ = child.wait();
-            let _ = ended.send(());
-        });
-    Started(wait)
 }
 
 /// Opens the image, and serves it to the process at the other end of standard input.
@@ -105,6 +183,8 @@ pub(super) fn carry(args: &Mount, place: &Whereabouts, options: &Options) -> Out
     background.ready()?;
     let limits = Limits {
         threads: REQUESTS,
+        // It comes as soon as it is started.
+        negotiation: PATIENCE,
         ..Limits::default()
     };
     serve_connection(socket, device, limits).map_err(Failure::new)

@@ -55,11 +55,11 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
     if args.fake {
         return Ok(());
     }
-    extant_fuse::keep_descriptors().map_err(Failure::new)?;
     let mut args = args.clone();
     if let Some(image) = background::image_of_parent(&args) {
         args.image = image;
     }
+    extant_fuse::keep_descriptors(carrier::inherited(&args)?).map_err(Failure::new)?;
     if args.carrier {
         return carrier::carry(&args, location, &options);
     }
@@ -122,6 +122,8 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
         let in_format = args.no_sandbox;
         let writable = !options.read_only;
         let device = at.open_when_free(location, writable, UNTIL_FREE, may_end, in_format)?;
+        // An open file that is the image is nothing for the system's helper.
+        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
         (device, None)
     };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;

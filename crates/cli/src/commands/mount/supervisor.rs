@@ -6,13 +6,15 @@
 //! the directory.
 
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
-use super::carrier;
+use super::carrier::{self, Started, Starting};
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::whole_image;
 use extant_fuse::{MountId, PATIENCE, Signals, show_presence, tell_failure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ const TO_TELL: Duration = Duration::from_secs(1);
 
 enum Event {
     Signal,
+    /// The carrier has opened the image, or has ended before.
+    Carrier(bool),
     /// Nobody waits for the mount to work any more.
     Abandoned,
     /// The worker says something.
@@ -46,7 +50,7 @@ impl Worker {
 }
 
 /// Returns when the process of this number has ended, which stays to be asked how.
-fn wait_for(child: Pid) {
+pub(super) fn wait_for(child: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     // The thread that asks how it ended waits itself where this cannot be done.
     while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(child), options) {}
@@ -80,11 +84,17 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
         let sender = sender.clone();
         start_thread("extant-command", move || tell_when_abandoned(&sender))?;
     }
+    let of_carrier = sender.clone();
     start_thread("extant-signals", move || {
         while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
     })?;
     let (input, carried) = if args.carried {
-        let (socket, started) = carrier::start(args, location)?;
+        let starting = carrier::start(args, location, move |has_opened| {
+            let _ = of_carrier.send(Event::Carrier(has_opened));
+        })?;
+        let (socket, started) = until_carried(&events, starting)?;
+        // An open file that is the image was for that process.
+        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
         (socket.into(), Some(started))
     } else {
         (Stdio::null(), None)
@@ -104,11 +114,16 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
         extant_fuse::clear(&id);
     }
     if let Some(carried) = carried {
-        carried.wait();
-        // Nobody can look at the image as at a file.
-        if status.as_ref().is_ok_and(|status| !status.success()) {
-            tell_failure();
+        if kept.is_given_up {
+            carried.give_up();
+        } else {
+            carried.wait();
         }
+    }
+    // Where nobody can look at the image as at a file.
+    let has_path = whole_image(args.image.as_os_str()).is_ok_and(|image| image.path().is_some());
+    if (args.carried || !has_path) && status.as_ref().is_ok_and(|status| !status.success()) {
+        tell_failure();
     }
     match status?.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),
@@ -121,7 +136,7 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
 }
 
 /// Starts a thread, which lists of threads show under its name, of up to 15 bytes.
-fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Outcome {
+pub(super) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Outcome {
     let thread = std::thread::Builder::new().name(name.to_owned());
     let started = thread.spawn(run);
     started.map(drop).map_err(|e| {
@@ -153,6 +168,8 @@ fn gone() -> io::Error {
 struct Kept {
     /// Unknown until the worker has told.
     id: Option<MountId>,
+    /// Somebody wants it to end before it works.
+    is_given_up: bool,
 }
 
 impl Kept {
@@ -166,12 +183,33 @@ impl Kept {
     }
 }
 
+/// Waits until the carrier has opened the image. A signal ends it at once, however long a server
+/// lets it wait: nothing is mounted yet.
+fn until_carried(events: &Receiver<Event>, starting: Starting) -> Outcome<(OwnedFd, Started)> {
+    loop {
+        match events.recv() {
+            Ok(Event::Carrier(true)) => return Ok(starting.opened()),
+            Ok(Event::Carrier(false)) => return Err(starting.why()),
+            Ok(Event::Signal | Event::Abandoned) => {
+                starting.give_up();
+                return Err(Failure::new(
+                    "interrupted while the image was opened; nothing is mounted",
+                ));
+            }
+            Ok(Event::Said(_) | Event::Ended) => {}
+            Err(_) => {
+                starting.give_up();
+                return Err(Failure::new(gone()));
+            }
+        }
+    }
+}
+
 /// Waits until the mount works. Until then a signal ends the worker at once: it may have a long
 /// journal to replay, and what it leaves is what a crash leaves.
 fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -> Outcome {
-    let mut is_given_up = false;
     loop {
-        let event = if !(is_given_up && kept.id.is_none()) {
+        let event = if !(kept.is_given_up && kept.id.is_none()) {
             events.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             events.recv_timeout(TO_TELL)
@@ -179,13 +217,13 @@ fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -
         match event {
             Ok(Event::Said(Said::Attached(id))) => {
                 kept.tell(id);
-                if is_given_up {
+                if kept.is_given_up {
                     worker.signal(Signal::KILL).map_err(Failure::new)?;
                 }
             }
-            Ok(Event::Said(Said::Ready)) if !is_given_up => return Ok(()),
-            Ok(Event::Said(Said::Ready)) => {}
-            Ok(Event::Ended) if is_given_up => {
+            Ok(Event::Said(Said::Ready)) if !kept.is_given_up => return Ok(()),
+            Ok(Event::Said(Said::Ready) | Event::Carrier(_)) => {}
+            Ok(Event::Ended) if kept.is_given_up => {
                 return Err(Failure::new(
                     "interrupted before the mount worked; the next mount, or extant replay, goes on where this one \
                      ended",
@@ -196,7 +234,7 @@ fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -
             }
             Ok(Event::Signal | Event::Abandoned) => {
                 // What is mounted by then is to be cleared away, too.
-                is_given_up = true;
+                kept.is_given_up = true;
                 if kept.id.is_some() {
                     worker.signal(Signal::KILL).map_err(Failure::new)?;
                 }
@@ -220,7 +258,7 @@ fn until_ended(
         match events.recv().map_err(|_| gone())? {
             Event::Ended => return worker.ended(),
             Event::Signal => break,
-            Event::Said(_) | Event::Abandoned => {}
+            Event::Said(_) | Event::Carrier(_) | Event::Abandoned => {}
         }
     }
     if let Some(id) = kept.id {
@@ -234,7 +272,7 @@ fn until_ended(
             Ok(Event::Ended) => return worker.ended(),
             // Somebody is in a hurry.
             Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => break,
-            Ok(Event::Said(_) | Event::Abandoned) => {}
+            Ok(Event::Said(_) | Event::Carrier(_) | Event::Abandoned) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(gone()),
         }
     }
