@@ -41,6 +41,14 @@ pub(crate) trait Parts: MultipartStore + std::fmt::Debug {}
 impl<T: MultipartStore + std::fmt::Debug> Parts for T {}
 
 impl Bucket {
+    fn on<T: ObjectStore + MultipartStore>(store: T) -> Self {
+        let store = Arc::new(store);
+        Self {
+            objects: store.clone(),
+            parts: store,
+        }
+    }
+
     /// The bucket that the address names, with the settings of the environment. `again` says how
     /// `object_store` is to repeat what fails.
     pub(crate) fn of(
@@ -58,64 +66,28 @@ impl Bucket {
         let bad = |e: object_store::Error| RemoteError::Settings {
             reason: innermost(&e),
         };
+        // The builders have the same methods and no trait that says so.
+        macro_rules! built {
+            ($builder:ty, $with_bucket:ident, $advice:expr) => {{
+                let builder = <$builder>::from_env();
+                let builder = settings.iter().fold(builder, |builder, (name, value)| {
+                    match name.to_ascii_lowercase().parse() {
+                        Ok(key) => builder.with_config(key, value),
+                        // It is about another store.
+                        Err(_) => builder,
+                    }
+                });
+                let builder = builder
+                    .$with_bucket(address.bucket())
+                    .with_http_connector(transport($advice))
+                    .with_retry(again);
+                Self::on(builder.build().map_err(bad)?)
+            }};
+        }
         Ok(match address.scheme {
-            Scheme::S3 => {
-                let builder = AmazonS3Builder::from_env();
-                let builder = settings
-                    .iter()
-                    .filter_map(|(name, value)| {
-                        Some((name.to_ascii_lowercase().parse().ok()?, value))
-                    })
-                    .fold(builder, |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_bucket_name(address.bucket())
-                    .with_http_connector(transport(AWS))
-                    .with_retry(again);
-                let store = Arc::new(builder.build().map_err(bad)?);
-                Self {
-                    objects: store.clone(),
-                    parts: store,
-                }
-            }
-            Scheme::Gcs => {
-                let builder = GoogleCloudStorageBuilder::from_env();
-                let builder = settings
-                    .iter()
-                    .filter_map(|(name, value)| {
-                        Some((name.to_ascii_lowercase().parse().ok()?, value))
-                    })
-                    .fold(builder, |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_bucket_name(address.bucket())
-                    .with_http_connector(transport(GOOGLE))
-                    .with_retry(again);
-                let store = Arc::new(builder.build().map_err(bad)?);
-                Self {
-                    objects: store.clone(),
-                    parts: store,
-                }
-            }
-            Scheme::Azure => {
-                let builder = MicrosoftAzureBuilder::from_env();
-                let builder = settings
-                    .iter()
-                    .filter_map(|(name, value)| {
-                        Some((name.to_ascii_lowercase().parse().ok()?, value))
-                    })
-                    .fold(builder, |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_container_name(address.bucket())
-                    .with_http_connector(transport(AZURE))
-                    .with_retry(again);
-                let store = Arc::new(builder.build().map_err(bad)?);
-                Self {
-                    objects: store.clone(),
-                    parts: store,
-                }
-            }
+            Scheme::S3 => built!(AmazonS3Builder, with_bucket_name, AWS),
+            Scheme::Gcs => built!(GoogleCloudStorageBuilder, with_bucket_name, GOOGLE),
+            Scheme::Azure => built!(MicrosoftAzureBuilder, with_container_name, AZURE),
             Scheme::Http => {
                 return Err(RemoteError::BadUrl {
                     reason: "plain HTTP names no bucket".to_owned(),
