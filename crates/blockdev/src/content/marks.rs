@@ -67,6 +67,8 @@ const STRONG: &[(usize, &[u8], Content)] = &[
     (0, b"WithouFreSpacExt", Content::Parallels),
     (0, b"EVF\x09\x0d\x0a\xff\x00", Content::Ewf),
     (0, &[0x3a, 0xff, 0x26, 0xed], Content::AndroidSparse),
+    (0, b"\x30\0\0\0\0\0\0\0\xf9\x9f\x12\x7b\x9c\x4d\x82\x96", Content::ChunkIndex),
+    (0, b"\x40\0\0\0\0\0\0\0\x51\xbb\x5b\xea\xbc\xfa\x96\x13", Content::Catar),
     (0, b"E2UNDO02", Content::E2Undo),
     (0, &[0x28, 0xb5, 0x2f, 0xfd], Content::Zstd),
     (0, b"\xfd7zXZ\0", Content::Xz),

@@ -138,6 +138,10 @@ pub enum Content {
     Dmg,
     /// An Android sparse image.
     AndroidSparse,
+    /// The index of an image in chunks, or of an archive of casync.
+    ChunkIndex,
+    /// An archive of casync.
+    Catar,
     /// An undo file of e2fsprogs.
     E2Undo,
     /// Compressed with gzip.
@@ -386,6 +390,14 @@ impl Content {
             Self::AndroidSparse => (
                 "an Android sparse image",
                 Some("convert it first: simg2img OLD NEW"),
+            ),
+            Self::ChunkIndex => (
+                "an index of chunks (casync)",
+                Some("take out what it stands for: casync extract"),
+            ),
+            Self::Catar => (
+                "an archive of casync",
+                Some("unpack it first with casync extract"),
             ),
             Self::E2Undo => (
                 "an undo file of e2fsprogs",

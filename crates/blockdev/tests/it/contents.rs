@@ -188,6 +188,21 @@ fn partition_tables_are_recognised_also_by_their_backup_alone() {
 }
 
 #[test]
+fn what_casync_makes_is_recognised() {
+    let room = Room::new();
+    for (name, source, expected) in [
+        ("image.caibx", "@tree/file", Content::ChunkIndex),
+        ("tree.caidx", "@tree", Content::ChunkIndex),
+        ("tree.catar", "@tree", Content::Catar),
+    ] {
+        let (store, to) = ("--store=@default.castr", format!("@{name}"));
+        let made = room.made(name, "casync", &["make", store, &to, source]);
+        assert_eq!(made, expected, "{name}");
+        assert!(expected.advice().is_some(), "{expected}");
+    }
+}
+
+#[test]
 fn archives_and_compressed_files_are_recognised() {
     let room = Room::new();
     for format in ["ustar", "pax", "gnu", "v7"] {
