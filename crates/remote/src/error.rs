@@ -96,6 +96,12 @@ pub enum RemoteError {
         /// What is wrong with it.
         reason: String,
     },
+    /// An image cannot be cut into chunks of such sizes.
+    #[error("{reason}")]
+    BadSizes {
+        /// Which size is wrong, and what it may be.
+        reason: String,
+    },
     /// A chunk cannot be used.
     #[error("{reason}")]
     BadChunk {
@@ -131,7 +137,9 @@ impl RemoteError {
     /// The kind that tells a program the same.
     pub(crate) fn kind(&self) -> io::ErrorKind {
         match self {
-            Self::BadUrl { .. } | Self::Settings { .. } => io::ErrorKind::InvalidInput,
+            Self::BadUrl { .. } | Self::Settings { .. } | Self::BadSizes { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             Self::Missing { .. } => io::ErrorKind::NotFound,
             Self::Denied { .. } => io::ErrorKind::PermissionDenied,
             Self::IgnoresRanges => io::ErrorKind::Unsupported,

@@ -46,12 +46,13 @@ mod source;
 mod streams;
 mod upload;
 
-pub use chunks::{ChunkReport, make as make_chunks};
+pub use chunks::{ChunkOptions, ChunkReport, ChunkSizes, make as make_chunks};
 pub use error::RemoteError;
 pub use options::{RemoteOptions, StoreSettings, Timeouts};
 pub use upload::{ObjectWriter, UploadOptions, create};
 
-use extant_blockdev::{DeviceResult, SharedDevice};
+use extant_blockdev::{BlockDevice, DeviceResult, SharedDevice};
+use std::ffi::{OsStr, OsString};
 
 /// Opens the object that `url` names, for reading.
 ///
@@ -67,17 +68,25 @@ pub fn open(url: &str, options: RemoteOptions) -> DeviceResult<SharedDevice> {
     device::open(url, options)
 }
 
-/// Opens an image that is kept in chunks, for reading: `index` is the file or URL of its index
-/// (`.caibx`, of casync or desync), `store` the directory or URL of the store with the chunks
-/// (`default.castr` beside the index if it is not given). Chunks are fetched when they are read,
-/// and each is compared with its digest.
+/// Opens an image that is kept in chunks, for reading: `index` holds its index (`.caibx`, of casync
+/// or desync), `store` is the directory or URL of the store with the chunks, usually
+/// [`chunk_store_beside`] the index. Chunks are fetched when they are read, and each is compared
+/// with its digest.
 ///
 /// # Errors
-/// `Open` with a [`RemoteError`] inside: the index cannot be read, or is none.
+/// `Open` with a [`RemoteError`] inside: the index cannot be used, or the store's URL names
+/// nothing.
 pub fn open_chunks(
-    index: &str,
-    store: Option<&str>,
+    index: &dyn BlockDevice,
+    store: &OsStr,
     options: RemoteOptions,
 ) -> DeviceResult<SharedDevice> {
     chunks::open(index, store, options)
+}
+
+/// Returns the store that casync and desync look for where none is named: `default.castr` beside
+/// the index, whose path or URL is given.
+#[must_use]
+pub fn chunk_store_beside(index: &OsStr) -> OsString {
+    chunks::store_beside(index)
 }

@@ -8,6 +8,7 @@
 //! | [`sweep`] | an engine run, crashed everywhere and failed everywhere, and judged |
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
 //! | [`s3`] | S3 servers of others, with a bucket each |
+//! | [`nginx`] | a web server over a folder |
 //! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
 //! | [`journal_device`] | external journals on loop devices, one at a time on the machine |
@@ -45,6 +46,7 @@ pub mod lasting_marks;
 pub mod loopdev;
 pub mod model;
 pub mod mount;
+pub mod nginx;
 pub mod oracle;
 pub mod plan;
 pub mod rings;

@@ -1,62 +1,68 @@
 //! An image in chunks as a block device. Chunks are fetched when they are read.
 
 use super::index::{Algorithm, Index};
-use super::store::{Store, read_whole};
-use crate::address::shown_text;
+use super::store::{Store, as_url};
 use crate::error::RemoteError;
 use crate::options::RemoteOptions;
 use crate::pieces::{Pieces, Wanted};
 use crate::runtime;
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
 use extant_sync::debug_assert_may_wait_for_device;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// The largest index that is read: of an image of some terabytes.
 const LARGEST_INDEX: u64 = 1 << 30;
+/// What casync calls a store, unless it is told another name.
+const STORE: &str = "default.castr";
 /// Bytes of a read that are asked for before the first of them is waited for.
 const STEP: u64 = 8 << 20;
 
-/// Opens the image whose index is `index`, with chunks from `store`.
+/// Opens the image whose index is on the device `index`, with chunks from `store`.
 pub(crate) fn open(
-    index: &str,
-    store: Option<&str>,
+    index: &dyn BlockDevice,
+    store: &OsStr,
     options: RemoteOptions,
 ) -> DeviceResult<SharedDevice> {
-    let opened = begin(index, store, options).map_err(|e| DeviceError::Open {
+    let size = index.size();
+    let failed = |e: RemoteError| DeviceError::Open {
         op: "open",
-        path: PathBuf::from(shown_text(index)),
+        path: PathBuf::from(index.name()),
         source: e.into_io(),
-    })?;
-    Ok(Arc::new(opened))
+    };
+    if size > LARGEST_INDEX {
+        let reason = format!("it has {size} bytes, and {LARGEST_INDEX} are the most");
+        return Err(failed(RemoteError::BadIndex { reason }));
+    }
+    let mut bytes = vec![0; size as usize];
+    index.read_at(0, &mut bytes)?;
+    let listed = Index::read(&bytes).map_err(|reason| RemoteError::BadIndex { reason });
+    let listed = listed.map_err(failed)?;
+    let store = Store::of(store, &options).map_err(failed)?;
+    Ok(Arc::new(begin(index.name(), listed, store, &options)))
 }
 
-/// The store that casync uses unless it is told another one: `default.castr` beside the index.
-fn default_store(index: &str) -> String {
-    let plain = index.split('?').next().unwrap_or(index);
-    match plain.rsplit_once('/') {
-        Some((folder, _)) => format!("{folder}/default.castr"),
-        None => "default.castr".to_owned(),
+/// Returns the store that casync uses unless it is told another one: `default.castr` beside the
+/// index.
+pub(crate) fn store_beside(index: &OsStr) -> OsString {
+    match as_url(index) {
+        Some(url) => {
+            let plain = url.split('?').next().unwrap_or(url);
+            let folder = plain.rsplit_once('/').map_or(plain, |(folder, _)| folder);
+            format!("{folder}/{STORE}").into()
+        }
+        None => Path::new(index).with_file_name(STORE).into(),
     }
 }
 
-fn begin(
-    place: &str,
-    store: Option<&str>,
-    options: RemoteOptions,
-) -> Result<ChunkDevice, RemoteError> {
-    let bytes = read_whole(place, LARGEST_INDEX, &options)?;
-    let index = Index::read(&bytes).map_err(|reason| RemoteError::BadIndex { reason })?;
-    let store = match store {
-        Some(store) => Store::of_folder(store, &options)?,
-        None => Store::of(&default_store(place), &options)?,
-    };
+fn begin(name: String, index: Index, store: Store, options: &RemoteOptions) -> ChunkDevice {
     let largest = index.sizes[2];
     let zeroes = index.algorithm.digest(&vec![0; largest as usize]);
-    Ok(ChunkDevice {
-        name: shown_text(place),
+    ChunkDevice {
+        name,
         shared: Arc::new(Shared {
             // At least two of the largest, or nothing would stay while another one comes.
             chunks: Pieces::new(options.cache_bytes.max(2 * largest)),
@@ -66,7 +72,7 @@ fn begin(
             store,
             index,
         }),
-    })
+    }
 }
 
 #[derive(Debug)]

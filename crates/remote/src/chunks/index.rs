@@ -9,10 +9,11 @@ const TABLE: u64 = 0xe75b_9e11_2f17_417d;
 const TAIL: u64 = 0x4b4f_050e_5549_ecd1;
 /// Feature: digests are SHA-512/256, and SHA-256 without it.
 const SHA512_256: u64 = 1 << 61;
-/// The smallest chunk but the last, in bytes: an index of tiny ones stands for little and takes
-/// much memory.
-const SMALLEST: u64 = 1024;
-/// Features that say how archives of directories are made, and nothing about an image.
+/// Features that casync notes in each index, and that say how archives of directories are made: what
+/// has the flag `nodump` is left out, and what files `.caexclude` name.
+const OF_ARCHIVES: u64 = 1 << 63 | 1 << 60;
+/// The smallest chunk but the last, in bytes: an index of tiny ones takes much memory for little.
+pub(super) const SMALLEST: u64 = 1024;
 const HEAD_BYTES: usize = 48;
 const ITEM: usize = 40;
 
@@ -119,35 +120,6 @@ impl Index {
         })
     }
 
-    /// Makes the bytes of the index.
-    pub(super) fn write(&self) -> Vec<u8> {
-        let table_bytes = 16 + (self.chunks.len() + 1) * ITEM;
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + table_bytes);
-        let flags = match self.algorithm {
-            Algorithm::Sha256 => 0,
-            Algorithm::Sha512_256 => SHA512_256,
-        };
-        let [min, average, max] = self.sizes;
-        let head = [
-            HEAD_BYTES as u64,
-            HEAD,
-            flags,
-            min,
-            average,
-            max,
-            u64::MAX,
-            TABLE,
-        ];
-        let tail = [0, 0, HEAD_BYTES as u64, table_bytes as u64, TAIL];
-        bytes.extend(head.iter().flat_map(|number| number.to_le_bytes()));
-        for (end, id) in &self.chunks {
-            bytes.extend_from_slice(&end.to_le_bytes());
-            bytes.extend_from_slice(id);
-        }
-        bytes.extend(tail.iter().flat_map(|number| number.to_le_bytes()));
-        bytes
-    }
-
     /// Size of the image in bytes.
     pub(super) fn size(&self) -> u64 {
         self.chunks.last().map_or(0, |(end, _)| *end)
@@ -167,9 +139,45 @@ impl Index {
     }
 }
 
+/// The bytes in front of the table, and the head of the table.
+pub(super) fn head(algorithm: Algorithm, sizes: [u64; 3]) -> Vec<u8> {
+    let flags = match algorithm {
+        Algorithm::Sha256 => OF_ARCHIVES,
+        Algorithm::Sha512_256 => OF_ARCHIVES | SHA512_256,
+    };
+    let [min, average, max] = sizes;
+    let head = HEAD_BYTES as u64;
+    numbers(&[head, HEAD, flags, min, average, max, u64::MAX, TABLE])
+}
+
+/// The bytes of a chunk in the table.
+pub(super) fn item(end: u64, id: &Id) -> Vec<u8> {
+    let mut item = numbers(&[end]);
+    item.extend_from_slice(id);
+    item
+}
+
+/// The bytes behind the last of `chunks` chunks.
+pub(super) fn tail(chunks: u64) -> Vec<u8> {
+    let table_bytes = 16 + (chunks + 1) * ITEM as u64;
+    numbers(&[0, 0, HEAD_BYTES as u64, table_bytes, TAIL])
+}
+
+fn numbers(numbers: &[u64]) -> Vec<u8> {
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    bytes.collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, Index};
+    use super::{Algorithm, Index, head, item, tail};
+
+    fn write(index: &Index) -> Vec<u8> {
+        let mut bytes = head(index.algorithm, index.sizes);
+        bytes.extend(index.chunks.iter().flat_map(|(end, id)| item(*end, id)));
+        bytes.extend(tail(index.chunks.len() as u64));
+        bytes
+    }
 
     fn index() -> Index {
         Index {
@@ -182,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_places_are_found() {
         let index = index();
-        assert_eq!(Index::read(&index.write()).unwrap(), index);
+        assert_eq!(Index::read(&write(&index)).unwrap(), index);
         assert_eq!(index.size(), 6501);
         assert_eq!(index.range(1), 1500..6500);
         for (at, chunk) in [(0, 0), (1499, 0), (1500, 1), (6499, 1), (6500, 2)] {
@@ -192,7 +200,7 @@ mod tests {
 
     #[test]
     fn damage_is_an_error_and_never_a_panic() {
-        let good = index().write();
+        let good = write(&index());
         for len in 0..good.len() {
             assert!(Index::read(&good[..len]).is_err(), "{len} bytes");
         }
@@ -208,17 +216,17 @@ mod tests {
         let mut bad = index();
         bad.chunks[2].0 = 7000;
         bad.chunks[1].0 = 1500;
-        assert!(Index::read(&bad.write()).is_err(), "an empty chunk");
+        assert!(Index::read(&write(&bad)).is_err(), "an empty chunk");
         bad.chunks[1].0 = 6501;
-        assert!(Index::read(&bad.write()).is_err(), "a chunk too large");
+        assert!(Index::read(&write(&bad)).is_err(), "a chunk too large");
         for (min, first) in [(1400, 1399), (1, 1023), (0, 1)] {
             let mut bad = index();
             bad.sizes[0] = min;
             bad.chunks[0].0 = 2000;
-            assert!(Index::read(&bad.write()).is_ok());
+            assert!(Index::read(&write(&bad)).is_ok());
             bad.chunks[1].0 = first + 4000;
             bad.chunks[0].0 = first;
-            assert!(Index::read(&bad.write()).is_err(), "{first} bytes");
+            assert!(Index::read(&write(&bad)).is_err(), "{first} bytes");
         }
     }
 }

@@ -1,35 +1,46 @@
 //! Cutting an image into chunks and putting them into a store.
 //!
-//! Chunks are of one size and aligned: what lies in an image stays at its place from build to
-//! build, or moves by whole blocks. (casync cuts by content, so that its stores share with ours
-//! only what is cut alike: chunks of zeroes, and images that we made.)
+//! While some threads make chunks of one stretch of the image, others read the next one and search
+//! it for marks. Then the ends of its chunks are chosen, and it is the next one's turn.
 //!
 //! # Invariants
-//! - An index appears when all its chunks are durable.
+//! - An index is complete when all its chunks are durable.
 //! - A chunk that is there already is used if it holds what its name says. A crash may have left
 //!   less.
 
-use super::index::{Algorithm, Id, Index};
-use super::store::{OVERHEAD, name_of};
+use super::cut::{ChunkSizes, Cutter};
+use super::index::{self, Algorithm, Id};
+use super::store::{OVERHEAD, name_of, open_chunk};
+use super::stretch::{Following, Piece, Stretch};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
-use extant_sync::atomic::AtomicBool;
-use extant_sync::{CountedAtomicU64, LockClass, Mutex, Rank, RmwClass};
+use extant_sync::{LockClass, Mutex, Rank};
 use rustix::fs::syncfs;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::thread;
 
-/// Bytes of a chunk.
-const CHUNK: u64 = 64 << 10;
 /// Of zstd: its default.
 const LEVEL: i32 = 3;
+/// Bytes of the index that are written at once.
+const LISTED: usize = 1 << 20;
+/// Digests that are remembered; of a chunk that is forgotten the store is asked.
+const REMEMBERED: usize = 1 << 20;
 
 static CLAIMS: LockClass = LockClass::new("chunks that are claimed", Rank::Leaf);
-static COUNTS: RmwClass = RmwClass::new("chunks being made");
+static WORK: LockClass = LockClass::new("chunks to be made", Rank::Leaf);
+
+/// How an image is cut into chunks. Made with `default()`, changed field by field.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct ChunkOptions {
+    /// Sizes of chunks.
+    pub sizes: ChunkSizes,
+    /// Threads; one for each processor if `None`.
+    pub threads: Option<NonZero<usize>>,
+}
 
 /// What became of an image that was cut into chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,139 +55,270 @@ pub struct ChunkReport {
 }
 
 /// Cuts an image into chunks, puts those that are new into the directory `store`, and writes the
-/// index to the file `index` (`.caibx`), which appears when all chunks are durable. casync and
-/// desync read both.
+/// index (`.caibx`) to the device `index`, which is empty and grows. Chunks end where casync and
+/// desync let them end, and both read what is made. `progress` is called with numbers of bytes of
+/// the image that are done.
+///
+/// All chunks are durable before the end of the index is written, without which nothing reads it.
+/// To flush it is left to the caller.
 ///
 /// # Errors
 /// When the image cannot be read, or the index or a chunk cannot be written. Chunks that were
 /// written before that stay in the store; casync and desync remove what no index names.
-pub fn make(image: &dyn BlockDevice, index: &Path, store: &Path) -> DeviceResult<ChunkReport> {
-    let size = image.size();
-    let number = size.div_ceil(CHUNK);
+pub fn make(
+    image: &dyn BlockDevice,
+    index: &dyn BlockDevice,
+    store: &Path,
+    options: &ChunkOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> DeviceResult<ChunkReport> {
     // Opened before anything is written, so that no failure of the disk is missed.
     let folder = fs::create_dir_all(store)
         .and_then(|()| File::open(store))
         .map_err(|e| cannot("write", store, e))?;
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let making = Making {
+    let cutter = Cutter::new(options.sizes);
+    let largest = options.sizes.max;
+    let zeroes = vec![0; largest as usize];
+    let mut making = Making {
         image,
         store,
-        zeroes: Algorithm::Sha512_256.digest(&[0; CHUNK as usize]),
+        algorithm: Algorithm::Sha512_256,
+        cutter,
+        progress,
         claimed: Mutex::new(&CLAIMS, HashSet::new()),
-        next: CountedAtomicU64::new(&COUNTS, 0),
-        number,
-        has_failed: AtomicBool::new(false),
     };
-    let parts: Vec<DeviceResult<Part>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| making.work()))
-            .collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .map(|result| result.unwrap_or(Err(DeviceError::Cancelled)))
-            .collect()
-    });
-    let mut chunks = vec![(0, making.zeroes); number as usize];
-    let mut report = ChunkReport {
-        chunks: number,
-        ..ChunkReport::default()
-    };
-    for part in parts {
-        let part = part?;
+    let threads = options
+        .threads
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZero::get);
+    let ChunkSizes { min, average, max } = options.sizes;
+    let head = index::head(making.algorithm, [min, average, max]);
+    let mut listing = Listing::new(index, head);
+    let mut report = ChunkReport::default();
+    let mut stretch = Stretch::default();
+    loop {
+        let ends = stretch.ends(&making.cutter, image.size());
+        let Following {
+            holes,
+            stretch: mut next,
+        } = stretch.following(image, &making.cutter, &ends)?;
+        let part = making.turn(&stretch, &ends, &mut next, threads)?;
         report.new_chunks += part.new_chunks;
         report.new_bytes += part.new_bytes;
-        for (chunk, id) in part.ids {
-            chunks[chunk as usize].1 = id;
+        for (end, id) in ends.iter().zip(part.ids()) {
+            listing.add(*end, &id)?;
         }
+        if holes > 0 {
+            let mut part = Part::default();
+            making.make_chunk(0, &zeroes, &mut packer(store)?, &mut part)?;
+            report.new_chunks += part.new_chunks;
+            report.new_bytes += part.new_bytes;
+            let id = making.algorithm.digest(&zeroes);
+            for _ in 0..holes {
+                listing.add(listing.end + largest, &id)?;
+            }
+            progress((holes - 1) * largest);
+        }
+        if next.is_empty() {
+            break;
+        }
+        making.forget();
+        stretch = next;
     }
-    for (chunk, (end, _)) in (1..).zip(&mut chunks) {
-        *end = size.min(chunk * CHUNK);
-    }
-    let listed = Index {
-        algorithm: Algorithm::Sha512_256,
-        sizes: [CHUNK; 3],
-        chunks,
-    };
+    report.chunks = listing.chunks;
     // All chunks and folders at once, also those that an earlier run left.
     syncfs(&folder).map_err(|e| cannot("write", store, e.into()))?;
-    put(index, &listed.write(), Durable::Now).map_err(|e| cannot("write", index, e))?;
+    listing.finish()?;
     Ok(report)
 }
 
-/// What one thread made.
+/// The index, as far as it is known.
+struct Listing<'a> {
+    to: &'a dyn BlockDevice,
+    /// Where `waiting` goes.
+    at: u64,
+    waiting: Vec<u8>,
+    chunks: u64,
+    /// Where the last chunk ends.
+    end: u64,
+}
+
+impl<'a> Listing<'a> {
+    fn new(to: &'a dyn BlockDevice, head: Vec<u8>) -> Self {
+        Self {
+            to,
+            at: 0,
+            waiting: head,
+            chunks: 0,
+            end: 0,
+        }
+    }
+
+    fn add(&mut self, end: u64, id: &Id) -> DeviceResult<()> {
+        self.waiting.extend(index::item(end, id));
+        self.chunks += 1;
+        self.end = end;
+        if self.waiting.len() >= LISTED {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> DeviceResult<()> {
+        self.to.grow(self.at + self.waiting.len() as u64)?;
+        self.to.write_at(self.at, &self.waiting)?;
+        self.at += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> DeviceResult<()> {
+        self.waiting.extend(index::tail(self.chunks));
+        self.write()
+    }
+}
+
+/// What there is to do in a turn.
+enum Work<'a> {
+    Read(Piece<'a>),
+    /// A chunk, by its number in the stretch.
+    Make(usize, &'a [u8]),
+}
+
+/// What one thread did in a turn, or all.
 #[derive(Default)]
 struct Part {
-    ids: Vec<(u64, Id)>,
+    made: Vec<(usize, Id)>,
+    marks: Vec<u64>,
     new_chunks: u64,
     new_bytes: u64,
+}
+
+impl Part {
+    fn add(&mut self, other: Self) {
+        self.made.extend(other.made);
+        self.marks.extend(other.marks);
+        self.new_chunks += other.new_chunks;
+        self.new_bytes += other.new_bytes;
+    }
+
+    /// The digests of all chunks of a stretch, in order.
+    fn ids(mut self) -> impl Iterator<Item = Id> {
+        self.made.sort_unstable_by_key(|(chunk, _)| *chunk);
+        self.made.into_iter().map(|(_, id)| id)
+    }
 }
 
 struct Making<'a> {
     image: &'a dyn BlockDevice,
     store: &'a Path,
-    /// The digest of a chunk of zeroes.
-    zeroes: Id,
+    algorithm: Algorithm,
+    cutter: Cutter,
+    progress: &'a (dyn Fn(u64) + Sync),
     /// Chunks that a thread has put into the store, or is about to.
     claimed: Mutex<HashSet<Id>>,
-    next: CountedAtomicU64,
-    number: u64,
-    has_failed: AtomicBool,
 }
 
 impl Making<'_> {
-    fn work(&self) -> DeviceResult<Part> {
+    /// Makes the chunks of a stretch, and reads the next one.
+    fn turn(
+        &self,
+        stretch: &Stretch,
+        ends: &[u64],
+        next: &mut Stretch,
+        threads: usize,
+    ) -> DeviceResult<Part> {
+        let mut chunks = stretch.chunks(ends).enumerate();
+        let pieces = next.pieces();
+        // Reading waits, so that it is spread among what does not.
+        let each = ends.len() / pieces.len().max(1);
+        let mut work = Vec::new();
+        for piece in pieces {
+            work.push(Work::Read(piece));
+            work.extend(chunks.by_ref().take(each).map(|(n, c)| Work::Make(n, c)));
+        }
+        work.extend(chunks.map(|(n, c)| Work::Make(n, c)));
+        let threads = threads.min(work.len()).max(1);
+        let work = Mutex::new(&WORK, work.into_iter());
+        let parts: Vec<DeviceResult<Part>> = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads)
+                .map(|_| scope.spawn(|| self.work(&work)))
+                .collect();
+            let own = self.work(&work);
+            let joined = others.into_iter().map(|worker| worker.join());
+            let joined = joined.map(|result| result.unwrap_or(Err(DeviceError::Cancelled)));
+            std::iter::once(own).chain(joined).collect()
+        });
+        drop(work);
+        let mut all = Part::default();
+        for part in parts {
+            all.add(part?);
+        }
+        next.note(std::mem::take(&mut all.marks), &self.cutter);
+        Ok(all)
+    }
+
+    fn work<'w>(&self, work: &Mutex<impl Iterator<Item = Work<'w>>>) -> DeviceResult<Part> {
         let mut part = Part::default();
-        let mut packer = zstd::bulk::Compressor::new(LEVEL)
-            .map_err(|e| cannot("compress for", self.store, e))?;
-        let mut bytes = vec![0; CHUNK as usize];
-        // A failure elsewhere is told there.
-        while !self.has_failed.load(Ordering::Relaxed) {
-            let chunk = self.next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= self.number {
-                break;
-            }
-            let result = self.make_chunk(chunk, &mut bytes, &mut packer, &mut part);
+        let mut packer = packer(self.store)?;
+        loop {
+            let next = work.lock().next();
+            let Some(next) = next else {
+                return Ok(part);
+            };
+            let result = match next {
+                Work::Read(piece) => piece
+                    .read(self.image, &self.cutter)
+                    .map(|marks| part.marks.extend(marks)),
+                Work::Make(chunk, bytes) => self.make_chunk(chunk, bytes, &mut packer, &mut part),
+            };
             if result.is_err() {
-                self.has_failed.store(true, Ordering::Relaxed);
+                // Nothing of it is of use any more.
+                work.lock().by_ref().for_each(drop);
             }
             result?;
         }
-        Ok(part)
     }
 
     fn make_chunk(
         &self,
-        chunk: u64,
-        bytes: &mut [u8],
+        chunk: usize,
+        bytes: &[u8],
         packer: &mut zstd::bulk::Compressor<'_>,
         part: &mut Part,
     ) -> DeviceResult<()> {
-        let start = chunk * CHUNK;
-        let end = (start + CHUNK).min(self.image.size());
-        let bytes = &mut bytes[..(end - start) as usize];
-        if self.image.next_data(start, end)?.is_some() {
-            self.image.read_at(start, bytes)?;
-        } else {
-            bytes.fill(0);
-        }
-        let id = Algorithm::Sha512_256.digest(bytes);
-        part.ids.push((chunk, id));
+        let id = self.algorithm.digest(bytes);
+        part.made.push((chunk, id));
+        (self.progress)(bytes.len() as u64);
         if !self.claimed.lock().insert(id) {
             return Ok(());
         }
         let [folder, file] = name_of(&id);
-        let path = self.store.join(folder).join(file);
+        let folder = self.store.join(folder);
+        let path = folder.join(file);
         if holds(&path, bytes) {
             return Ok(());
         }
         let packed = packer
             .compress(bytes)
             .map_err(|e| cannot("compress for", &path, e))?;
-        put(&path, &packed, Durable::Later).map_err(|e| cannot("write", &path, e))?;
+        put(&folder, &path, &packed).map_err(|e| cannot("write", &path, e))?;
         part.new_chunks += 1;
         part.new_bytes += packed.len() as u64;
         Ok(())
     }
+
+    /// Forgets which chunks there are, if that has become much. No thread is at work.
+    fn forget(&mut self) {
+        let claimed = self.claimed.get_mut();
+        if claimed.len() > REMEMBERED {
+            claimed.clear();
+        }
+    }
+}
+
+fn packer(store: &Path) -> DeviceResult<zstd::bulk::Compressor<'static>> {
+    zstd::bulk::Compressor::new(LEVEL).map_err(|e| cannot("compress for", store, e))
 }
 
 /// Whether a file is the chunk of these bytes, in whatever way it is compressed.
@@ -184,38 +326,21 @@ fn holds(path: &Path, bytes: &[u8]) -> bool {
     let most = bytes.len() as u64 + OVERHEAD;
     let read = || {
         let mut packed = Vec::new();
-        File::open(path)?.take(most).read_to_end(&mut packed)?;
+        open_chunk(path)?.take(most).read_to_end(&mut packed)?;
         zstd::bulk::decompress(&packed, bytes.len() + 1)
     };
     read().is_ok_and(|found| found == bytes)
 }
 
-/// When a file is to be durable.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Durable {
-    Now,
-    Later,
-}
-
-/// Writes a file that appears when it is complete.
-fn put(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+/// Writes a file that appears in the folder when it is complete.
+fn put(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut file = tempfile::Builder::new()
         .prefix(".new")
         .permissions(readable())
         .tempfile_in(folder)?;
     file.write_all(bytes)?;
-    if durable == Durable::Now {
-        file.as_file().sync_all()?;
-    }
     let _: File = file.persist(path).map_err(|e| e.error)?;
-    if durable == Durable::Now {
-        File::open(folder)?.sync_all()?;
-    }
     Ok(())
 }
 

@@ -10,10 +10,11 @@ use crate::options::{RemoteOptions, Timeouts};
 use crate::runtime;
 use crate::source::{Bucket, HttpSource, Source, StoreSource};
 use bytes::Bytes;
+use rustix::fs::{Mode, OFlags, open};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::{self, Path, PathBuf};
 
 /// What zstd may add to a chunk that cannot be compressed, in bytes.
 pub(super) const OVERHEAD: u64 = 1 << 16;
@@ -30,6 +31,14 @@ pub(super) enum Store {
     },
 }
 
+/// The URL that a place is, if it is one and no path.
+pub(super) fn as_url(place: &OsStr) -> Option<&str> {
+    let place = place.to_str()?;
+    let (scheme, _) = place.split_once("://")?;
+    let is_name = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_name.then_some(place)
+}
+
 /// The name of a chunk below a store: folder and file.
 pub(super) fn name_of(id: &Id) -> [String; 2] {
     let digest: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -39,19 +48,18 @@ pub(super) fn name_of(id: &Id) -> [String; 2] {
 impl Store {
     /// The store that a directory or URL is. A slash may stand behind it, as it may not behind the
     /// key of an object.
-    pub(super) fn of_folder(place: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
+    pub(super) fn of(place: &OsStr, options: &RemoteOptions) -> Result<Self, RemoteError> {
+        let Some(place) = as_url(place) else {
+            // The process may go elsewhere before a chunk is read.
+            let folder = path::absolute(place).unwrap_or_else(|_| PathBuf::from(place));
+            return Ok(Self::Directory(folder));
+        };
         let is_http = ["http://", "https://"].iter().any(|scheme| {
             let start = place.get(..scheme.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
         });
         let shorter = place.strip_suffix('/').filter(|_| !is_http);
-        Self::of(shorter.filter(|s| !s.is_empty()).unwrap_or(place), options)
-    }
-
-    pub(super) fn of(place: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
-        if !place.contains("://") {
-            return Ok(Self::Directory(PathBuf::from(place)));
-        }
+        let place = shorter.unwrap_or(place);
         let base = Address::parse(place)?;
         let timeouts = options.timeouts;
         let client = runtime::client(base.scheme, &timeouts)?;
@@ -131,12 +139,23 @@ async fn fetch_whole(
     }
 }
 
+/// Opens the file of a chunk, and nothing that it would have to wait for.
+pub(super) fn open_chunk(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
 fn read_file(path: &Path, most: u64) -> Result<Bytes, RemoteError> {
     let failed = |e: io::Error| RemoteError::BadChunk {
         reason: format!("cannot read {}: {e}", path.display()),
     };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = open_chunk(path).map_err(failed)?;
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;
     Ok(Bytes::from(bytes))
 }
@@ -160,37 +179,4 @@ fn unpack(packed: &[u8], id: Id, len: u64, algorithm: Algorithm) -> Result<Bytes
         return Err(bad("is damaged: its digest is another one"));
     }
     Ok(Bytes::from(bytes))
-}
-
-/// Reads a whole file or object of at most `most` bytes.
-pub(super) fn read_whole(
-    place: &str,
-    most: u64,
-    options: &RemoteOptions,
-) -> Result<Bytes, RemoteError> {
-    let store = Store::of(place, options)?;
-    let (base, client, bucket, timeouts) = match store {
-        Store::Directory(path) => {
-            let bytes = read_file(&path, most + 1)?;
-            return if bytes.len() as u64 > most {
-                Err(RemoteError::BadChunk {
-                    reason: format!("{} has more than {most} bytes", path.display()),
-                })
-            } else {
-                Ok(bytes)
-            };
-        }
-        Store::Remote {
-            base,
-            client,
-            bucket,
-            timeouts,
-        } => (base, client, bucket, timeouts),
-    };
-    let source = match bucket {
-        Some(bucket) => Source::Store(StoreSource::new(bucket, &base)?),
-        None => Source::Http(HttpSource::new(client, &base)),
-    };
-    let source = Arc::new(source);
-    runtime::wait_for(async move { fetch_whole(&source, most, &timeouts).await })
 }

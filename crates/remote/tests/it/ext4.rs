@@ -3,13 +3,13 @@
 use crate::s3::S3;
 use crate::server::{Answer, Server, answer};
 use crate::support::hasty;
-use crate::web_servers::Nginx;
 use extant::{Filesystem, MountOptions};
 use extant_mkfs::defaults::InodeDensity;
 use extant_mkfs::output::Output;
 use extant_mkfs::source::{SourceOptions, read_source};
 use extant_mkfs::{BuildOptions, FormatOptions, Silent, Size, build, build_into};
 use extant_remote::{RemoteOptions, create, open};
+use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::rng::seed_from_env;

@@ -2,115 +2,46 @@
 
 use crate::support::{hasty, object, read_all, text};
 use extant_remote::open;
-use extant_testkit::tool::{Background, free_port, tool};
+use extant_testkit::nginx::Nginx;
+use extant_testkit::tool::{free_port, tool};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use tempfile::TempDir;
 
 const PIECE: usize = 64 << 10;
 
-/// nginx over a folder.
-pub(crate) struct Nginx {
-    port: u16,
-    dir: TempDir,
-    _server: Background,
-}
-
-impl Nginx {
-    pub(crate) fn start() -> Self {
-        Self::start_with(tempfile::tempdir().unwrap(), free_port(), "")
-    }
-
-    /// With TLS as well, by a certificate of its own, on the port returned.
-    fn start_secure() -> (Self, u16) {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().display();
-        tool("openssl")
-            .args([
-                "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-            ])
-            .args([
-                "-subj",
-                "/CN=localhost",
-                "-addext",
-                "subjectAltName=DNS:localhost",
-            ])
-            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-            .args([
-                "-keyout",
-                &format!("{at}/key.pem"),
-                "-out",
-                &format!("{at}/cert.pem"),
-            ])
-            .ok();
-        let (port, secure_port) = (free_port(), free_port());
-        let secure = format!(
-            "server {{
-                 listen 127.0.0.1:{secure_port} ssl http2;
-                 ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem;
-                 root {at}/root;
-                 location /plain/ {{ return 302 http://127.0.0.1:{port}/a.img; }}
-             }}"
-        );
-        (Self::start_with(dir, port, &secure), secure_port)
-    }
-
-    fn start_with(dir: TempDir, port: u16, secure: &str) -> Self {
-        let root = dir.path().join("root");
-        fs::create_dir(&root).unwrap();
-        let at = dir.path().display();
-        // Its workers are other users when it is started by root.
-        let user = if rustix::process::geteuid().is_root() {
-            "user root;"
-        } else {
-            ""
-        };
-        let config = format!(
-            "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
-             events {{}}
-             http {{
-                 access_log off;
-                 client_body_temp_path {at}/t1; proxy_temp_path {at}/t2;
-                 fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
-                 server {{
-                     listen 127.0.0.1:{port};
-                     root {at}/root;
-                     location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
-                     location /whole/ {{ alias {at}/root/; max_ranges 0; }}
-                 }}
-                 {secure}
-             }}"
-        );
-        fs::write(dir.path().join("nginx.conf"), config).unwrap();
-        let server = tool("nginx").args([
-            "-c".as_ref(),
-            dir.path().join("nginx.conf").as_os_str(),
-            "-p".as_ref(),
-            dir.path().as_os_str(),
-            "-e".as_ref(),
-            dir.path().join("errors").as_os_str(),
-        ]);
-        let mut server = server.background(&dir.path().join("log"));
-        server.wait_for_port(port);
-        Self {
-            port,
-            dir,
-            _server: server,
-        }
-    }
-
-    pub(crate) fn root(&self) -> PathBuf {
-        self.dir.path().join("root")
-    }
-
-    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.root().join(name), bytes).unwrap();
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}/{path}", self.port)
-    }
+/// nginx with TLS as well, by a certificate of its own, on the port returned.
+fn start_secure() -> (Nginx, u16) {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    tool("openssl")
+        .args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args([
+            "-keyout",
+            &format!("{at}/key.pem"),
+            "-out",
+            &format!("{at}/cert.pem"),
+        ])
+        .ok();
+    let (port, secure_port) = (free_port(), free_port());
+    let secure = format!(
+        "server {{
+             listen 127.0.0.1:{secure_port} ssl http2;
+             ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem;
+             root {at}/root;
+             location /plain/ {{ return 302 http://127.0.0.1:{port}/a.img; }}
+         }}"
+    );
+    (Nginx::start_with(dir, port, &secure), secure_port)
 }
 
 #[test]
@@ -188,7 +119,7 @@ fn one_that_trusts() {
 
 #[test]
 fn tls_is_checked_against_the_certificates_of_the_system() {
-    let (nginx, port) = Nginx::start_secure();
+    let (nginx, port) = start_secure();
     nginx.put("a.img", &object(40 * PIECE));
     let url = format!("https://localhost:{port}");
     let error = open(&format!("{url}/a.img"), hasty()).unwrap_err();
@@ -196,7 +127,7 @@ fn tls_is_checked_against_the_certificates_of_the_system() {
     let trusting = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "web_servers::one_that_trusts"])
         .env("EXTANT_TEST_SECURE_URL", &url)
-        .env("SSL_CERT_FILE", nginx.dir.path().join("cert.pem"))
+        .env("SSL_CERT_FILE", nginx.dir().join("cert.pem"))
         .status();
     assert!(trusting.unwrap().success());
 }
