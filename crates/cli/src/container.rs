@@ -17,14 +17,16 @@ const SECTOR: u64 = 512;
 
 /// The format that an image is made in: what `--format` says, or else the extension of its name.
 pub(crate) fn format_of(image: &Path, asked: Option<&str>) -> Outcome<Format> {
-    let words = || Format::MADE.map(Format::word).join(", ");
+    let made = || Format::MADE.into_iter().chain([Format::Caibx]);
+    let words = || made().map(Format::word).collect::<Vec<_>>().join(", ");
     let format = match asked {
-        Some(word) => Format::from_word(word)
+        Some(word) => made()
+            .find(|format| format.word() == word)
             .ok_or_else(|| Failure::usage(format!("--format {word}: use one of {}", words())))?,
         None => Format::from_extension(image).unwrap_or(Format::Raw),
     };
     let place = Escaped::path(image);
-    if !Format::MADE.contains(&format) {
+    if !made().any(|made| made == format) {
         return Err(Failure::usage(format!(
             "{place}: compressed images are not made here; write {} and compress it, or say \
              --format raw",
@@ -60,8 +62,8 @@ pub(crate) struct Names {
     pub(crate) second: Replaces,
 }
 
-/// Makes the place for a disk of `size` bytes. An Android sparse image has none: it is written when
-/// all of the disk is there, by [`write_simg`].
+/// Makes the place for a disk of `size` bytes. An Android sparse image and one in chunks have none:
+/// they are written when all of the disk is there, by [`write_simg`] and [`crate::chunks::write`].
 pub(crate) fn output(
     image: &Path,
     names: Names,

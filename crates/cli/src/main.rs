@@ -34,6 +34,7 @@ mod acl;
 #[allow(unsafe_code, reason = "the allocator is set up by calls into C")]
 mod allocator;
 mod args;
+mod chunks;
 mod commands;
 mod container;
 mod failure;

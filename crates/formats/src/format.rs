@@ -29,7 +29,13 @@ pub enum Format {
     Zstd,
     /// A raw image compressed with xz.
     Xz,
+    /// The index of an image in chunks, which are in a store of casync or desync. It is recognised
+    /// only: the crates `extant-image` and `extant-remote` open what it stands for.
+    Caibx,
 }
+
+/// How an index of casync begins: the length of its head, and its mark.
+const INDEX: &[u8; 16] = b"\x30\0\0\0\0\0\0\0\xf9\x9f\x12\x7b\x9c\x4d\x82\x96";
 
 impl Format {
     /// Formats that can be made, in the order in which help names them.
@@ -56,11 +62,12 @@ impl Format {
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
             Self::Xz => "xz",
+            Self::Caibx => "caibx",
         }
     }
 
     /// Formats that an image may be said to have, in the order in which help names them.
-    pub const SAID: [Self; 9] = [
+    pub const SAID: [Self; 10] = [
         Self::Raw,
         Self::Qcow2,
         Self::Vhd,
@@ -70,6 +77,7 @@ impl Format {
         Self::Gzip,
         Self::Zstd,
         Self::Xz,
+        Self::Caibx,
     ];
 
     /// Returns what it is, as words that go after "is": `a fixed VHD disk image`.
@@ -86,6 +94,7 @@ impl Format {
             Self::Gzip => "a raw image compressed with gzip",
             Self::Zstd => "a raw image compressed with Zstandard",
             Self::Xz => "a raw image compressed with xz",
+            Self::Caibx => "the index of an image in chunks (casync)",
         }
     }
 
@@ -96,8 +105,8 @@ impl Format {
     }
 
     /// Returns the format that the extension of a name stands for, if it stands for one:
-    /// `.qcow2`, `.vhd` and `.vpc`, `.simg`, `.vmdk`, `.gz`, `.zst`, `.xz`. Others, such as
-    /// `.img`, say nothing.
+    /// `.qcow2`, `.vhd` and `.vpc`, `.simg`, `.vmdk`, `.caibx`, `.gz`, `.zst`, `.xz`. Others, such
+    /// as `.img`, say nothing.
     #[must_use]
     pub fn from_extension(path: &Path) -> Option<Self> {
         let extension = path.extension().and_then(OsStr::to_str)?;
@@ -107,6 +116,7 @@ impl Format {
             "vhd" | "vpc" => Self::Vhd,
             "simg" => Self::Simg,
             "vmdk" => Self::Vmdk,
+            "caibx" => Self::Caibx,
             "gz" => Self::Gzip,
             "zst" => Self::Zstd,
             "xz" => Self::Xz,
@@ -214,6 +224,8 @@ fn by_front(head: &[u8]) -> Option<Format> {
         Some(Format::Vmdk)
     } else if simg::is_sparse(head) {
         Some(Format::Simg)
+    } else if head.starts_with(INDEX) {
+        Some(Format::Caibx)
     } else if vhd::is_copy(head) {
         Some(Format::Vhd)
     } else {

@@ -269,6 +269,9 @@ impl ImageLocation {
             name: format.name(),
             size: device.size(),
         };
+        if format == Format::Caibx {
+            return Ok((self.in_chunks(&device, how)?, Some(container)));
+        }
         let into = if how.writable {
             OpenHow::read_write()
         } else {
@@ -297,6 +300,44 @@ impl ImageLocation {
         _how: &How,
     ) -> DeviceResult<(SharedDevice, Option<Container>)> {
         Ok((device, None))
+    }
+
+    /// Opens the image whose index is on a device: the chunks are in the store that the environment
+    /// names, or beside the index.
+    #[cfg(all(feature = "formats", feature = "remote"))]
+    fn in_chunks(&self, index: &SharedDevice, how: &How) -> DeviceResult<SharedDevice> {
+        use extant_remote::{RemoteOptions, chunk_store_beside, open_chunks};
+        if how.writable {
+            return Err(self.refused(
+                "it is an image in chunks, which is only read: convert it first: extant convert \
+                 OLD NEW",
+            ));
+        }
+        let named = std::env::var_os("EXTANT_CHUNK_STORE").filter(|store| !store.is_empty());
+        let store = match (named, self.carrier()) {
+            (Some(store), _) => store,
+            (None, Carrier::File(path)) => {
+                // From the root on it looks like no URL.
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                chunk_store_beside(path.as_os_str())
+            }
+            (None, Carrier::Http(url) | Carrier::Object(url)) => chunk_store_beside(url.as_ref()),
+            (None, Carrier::Descriptor(_) | Carrier::Nbd(_)) => {
+                return Err(self.refused(
+                    "it is an image in chunks, and nothing lies beside it: name the directory or \
+                     URL of the chunks in the environment variable EXTANT_CHUNK_STORE",
+                ));
+            }
+        };
+        open_chunks(&**index, &store, RemoteOptions::from_env())
+    }
+
+    #[cfg(all(feature = "formats", not(feature = "remote")))]
+    fn in_chunks(&self, _index: &SharedDevice, _how: &How) -> DeviceResult<SharedDevice> {
+        Err(self.refused(
+            "it is an image in chunks, and this build has no part for their stores (the feature \
+             `remote`): take it out first, such as with casync extract",
+        ))
     }
 
     /// Opens what carries the image, whatever its bytes are: those of a format stay as they are.

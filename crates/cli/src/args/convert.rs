@@ -12,10 +12,15 @@ Examples:
   extant convert --force rootfs.img system.simg --crc
   extant convert disk.img part.img --partition 2
   extant convert --image-format raw disk.img disk.qcow2
+  extant convert rootfs.img rootfs.caibx --store chunks.castr
 
 What SOURCE is, is seen from its content: raw, qcow2, VHD (fixed, dynamic), VMDK (flat), Android \
-sparse, or a raw image compressed with gzip, zstd or xz. Holes are not read, and zeros take no \
-space. TARGET appears under its name only when it is complete.")]
+sparse, a raw image compressed with gzip, zstd or xz, or the index of one in chunks (casync, \
+desync). Holes are not read, and zeros take no space. TARGET appears under its name only when it \
+is complete.
+
+The chunks of an index are in the store `default.castr` beside it, or in the directory or URL that \
+EXTANT_CHUNK_STORE names.")]
 pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE")]
@@ -26,11 +31,11 @@ pub(crate) struct Convert {
     /// and you are asked. Without a terminal it is left alone, unless --force is given.
     #[arg(value_name = "TARGET")]
     pub(crate) target: PathBuf,
-    /// What the target is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse) or vmdk (flat, in two
-    /// files)
+    /// What the target is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse), vmdk (flat, in two
+    /// files) or caibx (in chunks, as casync makes them)
     ///
-    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`), and
-    /// others mean raw.
+    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`, `.caibx`),
+    /// and others mean raw.
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
     /// As --image-format: `raw` reads the bytes of the source as they are, whatever they look like
@@ -50,6 +55,19 @@ pub(crate) struct Convert {
     /// With simg, say nothing of holes, so that what a partition held before may stay there
     #[arg(long)]
     pub(crate) holes_dont_care: bool,
+    /// With caibx, put chunks into this directory, which other images may share
+    ///
+    /// By default it is the one that EXTANT_CHUNK_STORE names, or `default.castr` beside the
+    /// target. Chunks that are there already are not written again.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    /// With caibx, the average size of chunks, or the smallest size, the average and the largest
+    /// size
+    ///
+    /// By default it is 16K:64K:256K, as with casync and desync. Images share chunks if they were
+    /// cut by the same sizes.
+    #[arg(long, value_name = "SIZE|MIN:SIZE:MAX")]
+    pub(crate) chunk_size: Option<String>,
     /// Threads; one per processor if not given
     #[arg(long, value_name = "N", value_parser = super::parse_threads)]
     pub(crate) threads: Option<usize>,

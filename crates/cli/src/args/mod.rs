@@ -266,11 +266,12 @@ pub(crate) struct Mkfs {
     /// Replace what is there, whatever it is, unless it is in use
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// What the file of the image is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse) or vmdk
-    /// (flat, in two files)
+    /// What the file of the image is: raw, qcow2, vhd, vhd-fixed, simg (Android sparse), vmdk
+    /// (flat, in two files) or caibx (in chunks, as casync makes them)
     ///
-    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`), and
-    /// others mean raw.
+    /// By default the extension of its name says it (`.qcow2`, `.vhd`, `.simg`, `.vmdk`, `.caibx`),
+    /// and others mean raw. Chunks are put into the directory that EXTANT_CHUNK_STORE names, or
+    /// into `default.castr` beside the image.
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the

@@ -2,6 +2,7 @@
 
 use super::mkfs::replacing;
 use crate::args::{Convert, Whereabouts};
+use crate::chunks::{self, Chunked, Chunking};
 use crate::container::{Names, describe, format_of, output, second_file, write_simg};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{as_raw, how, shown, whole_image};
@@ -32,6 +33,8 @@ pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
             "--crc and --holes-dont-care go with --format simg",
         ));
     }
+    let (store, sizes) = (args.store.as_deref(), args.chunk_size.as_deref());
+    let chunking = Chunking::of(format, &args.target, store, sizes)?;
     let check = |target: &Path| match object::url_of(target) {
         Some(url) => object::check_vacant(&url, args.force).map(|()| Replaces::Nothing),
         None => replacing::check(target, None, &Identity::default(), args.force),
@@ -47,11 +50,19 @@ pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
     let size = source.disk.size();
     let bar = Shown(Bar::new("converting"));
     bar.0.total(size);
-    let made = write(args, names, format, &source, &bar);
+    let done = write(args, names, format, &source, chunking.as_ref(), &bar);
     bar.0.finish();
-    let read = made
+    let done = done
         .map_err(|e| Failure::new(format!("{} was not made: {e}", Escaped::path(&args.target))))?;
-    tell(args, format, &source, read)
+    tell(args, format, &source, chunking.as_ref(), &done)
+}
+
+/// What became of the copy.
+#[derive(Debug, Default)]
+struct Done {
+    /// Bytes of the source that were read, where that is known.
+    read: Option<u64>,
+    chunks: Option<Chunked>,
 }
 
 fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
@@ -176,14 +187,15 @@ fn is_compressed(format: Format) -> bool {
     matches!(format, Format::Gzip | Format::Zstd | Format::Xz)
 }
 
-/// Copies the disk. Returns how many bytes of it were read, where that is known.
+/// Copies the disk.
 fn write(
     args: &Convert,
     names: Names,
     format: Format,
     source: &Source,
+    chunking: Option<&Chunking>,
     progress: &Shown,
-) -> Result<Option<u64>, Box<dyn std::error::Error>> {
+) -> Result<Done, Box<dyn std::error::Error>> {
     let disk = &*source.disk;
     let threads = args.threads.and_then(NonZero::new);
     if format == Format::Simg {
@@ -192,7 +204,14 @@ fn write(
         how.holes_dont_care = args.holes_dont_care;
         how.threads = threads;
         write_simg(&args.target, names, disk, &how, progress)?;
-        return Ok(None);
+        return Ok(Done::default());
+    }
+    if let Some(chunking) = chunking {
+        let made = chunks::write(&args.target, names.image, disk, chunking, threads, progress)?;
+        return Ok(Done {
+            read: None,
+            chunks: Some(made),
+        });
     }
     let uuid = crate::time::is_reproducible().then(|| {
         // The same disk gives the same image.
@@ -210,7 +229,10 @@ fn write(
     if format == Format::Vmdk {
         describe(&args.target, names, size)?;
     }
-    Ok(Some(copied.read))
+    Ok(Done {
+        read: Some(copied.read),
+        chunks: None,
+    })
 }
 
 /// What was made, for programs.
@@ -226,9 +248,17 @@ struct Made {
     read: Option<u64>,
     file_size: u64,
     allocated: u64,
+    #[serde(flatten)]
+    chunks: Option<Chunked>,
 }
 
-fn tell(args: &Convert, format: Format, source: &Source, read: Option<u64>) -> Outcome {
+fn tell(
+    args: &Convert,
+    format: Format,
+    source: &Source,
+    chunking: Option<&Chunking>,
+    done: &Done,
+) -> Outcome {
     if args.quiet {
         return Ok(());
     }
@@ -252,13 +282,14 @@ fn tell(args: &Convert, format: Format, source: &Source, read: Option<u64>) -> O
             format: format.word(),
             source_format: source.format.word(),
             size,
-            read,
+            read: done.read,
             file_size,
             allocated,
+            chunks: done.chunks,
         })?;
     } else {
         output.name(args.target.as_os_str().as_bytes())?;
-        writeln!(
+        write!(
             output,
             ": {} of {}, from {}; {} on the disk",
             format.name(),
@@ -266,6 +297,17 @@ fn tell(args: &Convert, format: Format, source: &Source, read: Option<u64>) -> O
             source.format.name(),
             human(allocated)
         )?;
+        if let (Some(chunked), Some(chunking)) = (&done.chunks, chunking) {
+            write!(
+                output,
+                ", and {} of {} chunks are new in {}: {}",
+                chunked.new_chunks,
+                chunked.chunks,
+                Escaped::path(&chunking.store),
+                human(chunked.new_bytes)
+            )?;
+        }
+        writeln!(output)?;
     }
     output.finish()
 }

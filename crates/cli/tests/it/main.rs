@@ -4,6 +4,7 @@ mod addresses;
 mod carriers;
 mod chains;
 mod checking;
+mod chunks;
 mod converting;
 mod copying;
 mod copying_in;

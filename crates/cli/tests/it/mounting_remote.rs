@@ -1,7 +1,8 @@
 //! Mounts of images that are no plain files: behind servers, and in formats of disk images.
 
 use crate::mounting::wait_until;
-use crate::support::{Place, extant};
+use crate::support::{Place, extant, extant_with};
+use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::{Background, tool};
@@ -196,6 +197,50 @@ fn a_part_of_a_disk_behind_a_server_is_mounted_for_reading() {
     assert_eq!(run.code, 1, "{}", run.stderr);
     assert!(run.stderr.contains("reading only"), "{}", run.stderr);
     drop(server);
+}
+
+#[test]
+fn what_is_behind_http_and_what_is_in_chunks_is_mounted_for_reading() {
+    require!(Fuse);
+    let place = Place::new();
+    fs::create_dir(place.join("source")).unwrap();
+    fs::write(place.join("source/file"), content(11)).unwrap();
+    let nginx = Nginx::start();
+    let image = nginx.root().join("fs.img");
+    let source = place.arg("source");
+    mke2fs(&image, 64 << 20, &["-t", "ext4", "-d", &source]);
+    let store = format!("--store={}", nginx.root().join("default.castr").display());
+    tool("casync")
+        .args(["make", &store])
+        .arg(nginx.root().join("fs.caibx"))
+        .arg(&image)
+        .ok();
+    let index = nginx.root().join("fs.caibx").display().to_string();
+    for address in [nginx.url("fs.img"), nginx.url("fs.caibx"), index] {
+        let mount = Mounted::new(&place, &address, "ro");
+        assert_eq!(processes("--carrier", &address), 1);
+        assert_eq!(fs::read(mount.0.join("file")).unwrap(), content(11));
+        let refused = File::create(mount.0.join("new")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+        mount.unmount();
+        assert_eq!(processes("--carrier", &address), 0, "{address}");
+        let point = place.arg("mnt");
+        let told = extant(["mount", &address, &point]).fails_somehow().stderr;
+        assert!(
+            told.contains("convert") || told.contains("in place"),
+            "{told}"
+        );
+    }
+    // The processes of a mount leave the folder that it was started in.
+    let point = place.join("mnt");
+    let run = extant_with(["mount", "-r", "fs.caibx", &place.arg("mnt")], |command| {
+        command.current_dir(nginx.root());
+        command.env("EXTANT_CHUNK_STORE", "default.castr");
+    });
+    run.ok();
+    let mount = Mounted(point);
+    assert_eq!(fs::read(mount.0.join("file")).unwrap(), content(11));
+    mount.unmount();
 }
 
 #[test]

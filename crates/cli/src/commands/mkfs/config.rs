@@ -2,6 +2,7 @@
 
 use super::tables::Tables as Owners;
 use crate::args::{Mkfs, TableInit, Whereabouts};
+use crate::chunks::Chunking;
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -30,6 +31,8 @@ pub(super) struct Config {
     pub(super) image: PathBuf,
     /// What the file of the image is.
     pub(super) container: Container,
+    /// Where its chunks go, if it is made in chunks.
+    pub(super) chunking: Option<Chunking>,
     /// Where the source is; without one the file system is empty.
     pub(super) from: Option<PathBuf>,
     /// The bytes of something that exists which the file system may take.
@@ -150,6 +153,7 @@ impl Config {
         Ok(Self {
             image: args.image.clone(),
             container,
+            chunking: Chunking::of(container, &args.image, None, None)?,
             from: args.from.clone(),
             window: window.offset.map(|start| {
                 // What begins at an offset alone has no end of its own.

@@ -10,6 +10,7 @@ mod tables;
 pub(super) use config::parse_uuid;
 
 use crate::args::{Mkfs, Whereabouts};
+use crate::chunks;
 use crate::container::{self, Names};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, shown, whole_image};
@@ -176,7 +177,7 @@ fn make(
     let mut disk = None;
     let into = |size| {
         let output = match config.container {
-            Container::Simg => {
+            Container::Simg | Container::Caibx => {
                 let spool = container::spool(image, size)?;
                 disk = Some(Arc::clone(&spool));
                 Output::on_device(spool, true)
@@ -186,7 +187,9 @@ fn make(
         Ok(output)
     };
     let report = build_into(tree, into, options, progress)?;
-    if let Some(disk) = disk {
+    if let (Some(disk), Some(chunking)) = (&disk, &config.chunking) {
+        chunks::write(image, names.image, &**disk, chunking, options.threads, &())?;
+    } else if let Some(disk) = disk {
         let mut how = WriteHow::default();
         how.threads = options.threads;
         container::write_simg(image, names, &*disk, &how, &())?;
