@@ -1,16 +1,27 @@
 //! All commands over everything that carries an image, compared with the raw file.
 
 use crate::support::{Place, Run, extant, extant_with};
+use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, mke2fs};
-use extant_testkit::tool::{Background, free_port, tool};
+use extant_testkit::require;
+use extant_testkit::s3::S3Server;
+use extant_testkit::tool::{Background, tool};
 use std::path::{Path, PathBuf};
 
 const SIZE: u64 = 32 << 20;
 
+/// Variables of the environment.
+type Variables<'a> = &'a [(&'static str, String)];
+
 /// Runs with one clock, so that the same commands give the same bytes.
 fn run(args: &[&str], input: &str) -> Run {
+    run_with(args, input, &[])
+}
+
+fn run_with(args: &[&str], input: &str, variables: Variables<'_>) -> Run {
     extant_with(args, |command| {
         command.env("SOURCE_DATE_EPOCH", "1700000000");
+        command.envs(variables.iter().cloned());
         command.write_stdin(input.to_owned());
     })
 }
@@ -67,13 +78,18 @@ const READS: &[&[&str]] = &[
 ];
 
 /// What commands say, with the image's own name taken out.
-fn told(commands: &[&[&str]], image: &str, source: &Path) -> Vec<(i32, Vec<u8>, String)> {
+fn told(
+    commands: &[&[&str]],
+    image: &str,
+    source: &Path,
+    variables: Variables<'_>,
+) -> Vec<(i32, Vec<u8>, String)> {
     commands
         .iter()
         .map(|args| {
             let args = with(args, image, source);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let run = run(&args, "from a pipe\n");
+            let run = run_with(&args, "from a pipe\n", variables);
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(image, "IMG");
             let stderr = run.stderr.replace(image, "IMG");
             assert!(
@@ -96,9 +112,10 @@ fn compare(
     commands: &[&[&str]],
     image: &str,
     source: &Path,
+    variables: Variables<'_>,
     reference: &[(i32, Vec<u8>, String)],
 ) {
-    let found = told(commands, image, source);
+    let found = told(commands, image, source, variables);
     for ((args, found), expected) in commands.iter().zip(&found).zip(reference) {
         assert_eq!(
             (found.0, &found.2),
@@ -143,12 +160,12 @@ impl Base {
         let changed = place.join("changed.img");
         std::fs::copy(&fresh, &changed).expect("room");
         let image = changed.display().to_string();
-        let changes = told(CHANGES, &image, &source);
+        let changes = told(CHANGES, &image, &source, &[]);
         for (args, told) in CHANGES.iter().zip(&changes) {
             assert_eq!(told.0, 0, "{args:?}: {}", told.2);
         }
         assert_clean(&changed);
-        let reads = told(READS, &image, &source);
+        let reads = told(READS, &image, &source, &[]);
         Self {
             place,
             source,
@@ -161,12 +178,22 @@ impl Base {
 
     /// Compares what all commands say over a carrier of the fresh image.
     fn judge(&self, what: &str, image: &str) {
-        compare(what, CHANGES, image, &self.source, &self.changes);
-        self.judge_reads(what, image);
+        compare(what, CHANGES, image, &self.source, &[], &self.changes);
+        self.judge_reads(what, image, &[]);
     }
 
-    fn judge_reads(&self, what: &str, image: &str) {
-        compare(what, READS, image, &self.source, &self.reads);
+    fn judge_reads(&self, what: &str, image: &str, variables: Variables<'_>) {
+        compare(what, READS, image, &self.source, variables, &self.reads);
+    }
+
+    /// All commands that change an image, none of which does: each says `why`.
+    fn judge_changes_refused(&self, image: &str, variables: Variables<'_>, why: &str) {
+        for args in CHANGES {
+            let args = with(args, image, &self.source);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let refused = run_with(&args, "", variables).fails_somehow();
+            assert!(refused.stderr.contains(why), "{args:?}: {}", refused.stderr);
+        }
     }
 
     /// Whether a raw copy of a carrier has the bytes of the raw file.
@@ -278,49 +305,83 @@ fn every_command_that_reads_does_the_same_where_nothing_is_written() {
         .ok();
     let compressed = ["gz", "zst", "xz"].map(|end| format!("{changed}.{end}"));
     for carrier in std::iter::once(&simg).chain(&compressed) {
-        base.judge_reads(carrier, carrier);
+        base.judge_reads(carrier, carrier, &[]);
         let refused = extant(["touch", &format!("{carrier}:/x")]).fails(1);
         assert!(refused.stderr.contains("convert"), "{}", refused.stderr);
     }
-    // A web server.
-    let (at, port) = (base.place.path().display(), free_port());
-    let user = if rustix::process::geteuid().is_root() {
-        "user root;"
-    } else {
-        ""
-    };
-    let config = format!(
-        "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
-         events {{}}
-         http {{
-             access_log off;
-             client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3;
-             uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
-             server {{ listen 127.0.0.1:{port}; root {at}; }}
-         }}"
+}
+
+#[test]
+fn every_command_that_reads_does_the_same_over_http_and_no_other_does_anything() {
+    let base = Base::new();
+    let nginx = Nginx::start();
+    std::fs::copy(&base.changed, nginx.root().join("changed.img")).expect("room");
+    let url = nginx.url("changed.img");
+    base.judge_reads("http", &url, &[]);
+    base.judge_changes_refused(&url, &[], "changed nowhere in place");
+    let refused = extant(["mkfs", "--force", &url]).fails_somehow();
+    assert!(
+        refused.stderr.contains("changed nowhere in place"),
+        "{}",
+        refused.stderr
     );
-    std::fs::write(base.place.join("nginx.conf"), config).expect("a file");
-    let (conf, prefix, errors) = (
-        base.place.arg("nginx.conf"),
-        base.place.arg(""),
-        base.place.arg("errors"),
-    );
-    let args = ["-c", &conf, "-p", &prefix, "-e", &errors];
-    let mut server = tool("nginx").args(args).background(&base.place.join("log"));
-    server.wait_for_port(port);
-    let url = format!("http://127.0.0.1:{port}/changed.img");
-    base.judge_reads("http", &url);
-    for change in [
-        &["touch", &format!("{url}:/x")][..],
-        &["tune", "--label", "x", &url],
-        &["mkfs", &url],
-    ] {
-        let refused = extant(change).fails_somehow();
-        assert!(
-            refused.stderr.contains("changed nowhere in place"),
-            "{}",
-            refused.stderr
-        );
+}
+
+#[test]
+fn every_command_that_reads_does_the_same_over_s3_and_no_other_does_anything() {
+    require!(S3Servers);
+    let base = Base::new();
+    let changed = base.changed.display().to_string();
+    for server in S3Server::all() {
+        let (name, variables) = (server.name(), server.variables());
+        let url = "s3://images/carried/changed.img";
+        run_with(&["convert", &changed, url], "", &variables).ok();
+        base.judge_reads(name, url, &variables);
+        // A new object is made in a store, and nothing in one that is there.
+        let part = format!("{url}#1");
+        for (args, why) in [
+            (["mkfs", "--size=32M", url], "--force replaces it"),
+            (["mkfs", "--size=32M", &part], "changed nowhere in place"),
+        ] {
+            let refused = run_with(&args, "", &variables).fails_somehow();
+            assert!(refused.stderr.contains(why), "{name}: {}", refused.stderr);
+        }
+        base.judge_changes_refused(url, &variables, "changed nowhere in place");
+        // It is what it was.
+        let back = base.place.arg("back.img");
+        run_with(&["convert", "--force", url, &back], "", &variables).ok();
+        base.same_bytes(name, Path::new(&back));
+    }
+}
+
+#[test]
+fn every_command_that_reads_does_the_same_in_chunks_and_no_other_does_anything() {
+    let base = Base::new();
+    let changed = base.changed.display().to_string();
+    let nginx = Nginx::start();
+    let root = nginx.root();
+    let path = |name: &str| root.join(name).display().to_string();
+    // By casync, and by us into the same store.
+    let (theirs, ours) = (path("theirs.caibx"), path("ours.caibx"));
+    let store = format!("--store={}", path("default.castr"));
+    tool("casync")
+        .args(["make", &store, &theirs, &changed])
+        .ok();
+    run(&["convert", &changed, &ours], "").ok();
+    for index in [&theirs, &ours] {
+        base.judge_reads(index, index, &[]);
+        base.judge_changes_refused(index, &[], "convert it first");
+    }
+    for url in [nginx.url("theirs.caibx"), nginx.url("ours.caibx")] {
+        base.judge_reads(&url, &url, &[]);
+        base.judge_changes_refused(&url, &[], "changed nowhere in place");
+    }
+    // Where the chunks are elsewhere, the environment says so.
+    let moved = base.place.arg("moved.caibx");
+    std::fs::copy(&ours, &moved).expect("room");
+    for store in [path("default.castr"), nginx.url("default.castr")] {
+        let variables = [("EXTANT_CHUNK_STORE", store)];
+        base.judge_reads("a store elsewhere", &moved, &variables);
     }
 }
 
