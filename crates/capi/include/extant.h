@@ -100,7 +100,8 @@ const char *extant_message(void);
  * has them. options may be NULL: for reading only. A journal that was not closed cleanly is
  * replayed, into memory if the image is opened for reading only.
  * A guest writes what it likes to its disk, the mark of a format too: say "raw" of a raw disk that somebody else has
- * written to. The other words are those of docs/user/formats.md, in a library built with the feature formats. */
+ * written to. The other words are those of docs/user/formats.md, in a library built with the feature formats. What is
+ * behind HTTP, in object stores or behind TLS needs the feature remote or tls. */
 int extant_open(const char *image, const struct extant_options *options, extant_fs **fs);
 /* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was
  * done since the last success of extant_sync() may be lost. NULL is allowed. */

@@ -1,4 +1,5 @@
 //! The C interface as C sees it.
 
+mod address;
 mod header;
 mod program;

@@ -22,13 +22,13 @@ const OUTPUT: &[&str] = &[
 ];
 
 /// Where cargo has put the libraries: beside this test.
-fn libraries() -> PathBuf {
+pub(crate) fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().to_owned()
 }
 
 /// Compiles a program.
-fn compile(source: &Path, program: &Path, link: &[&str]) {
+pub(crate) fn compile(source: &Path, program: &Path, link: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     tool("cc")
         .args([
