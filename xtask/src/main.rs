@@ -6,6 +6,7 @@ mod concurrency;
 mod conformance;
 mod crash;
 mod instructions;
+mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -10,6 +10,7 @@ mod node;
 mod report;
 mod steps;
 
+use crate::programs::{succeed, system};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -91,18 +92,4 @@ fn run(root: &Path, record: bool, release: bool) -> Result<bool, String> {
         eprintln!("cluster: logs are in {}", setting.work.display());
     }
     outcome
-}
-
-/// Runs a program that must succeed, and returns what it printed; what it said is in the error.
-fn succeed(command: &mut Command) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|e| format!("cannot start {command:?}: {e}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        Ok(text)
-    } else {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{command:?}: {}\n{text}{errors}", output.status))
-    }
 }

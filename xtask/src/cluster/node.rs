@@ -1,6 +1,6 @@
 //! The cluster's daemons, volumes, and the NBD servers in front of them.
 
-use super::succeed;
+use super::{succeed, system};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -164,9 +164,7 @@ impl Node {
 
     /// A program that finds this cluster.
     pub(super) fn tool(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-        command.env("PATH", path);
+        let mut command = system(program);
         command.env("CEPH_CONF", self.dir.join("ceph.conf"));
         command.stdin(Stdio::null());
         command

@@ -29,6 +29,7 @@ mod rings;
 mod suites;
 mod tools;
 
+use crate::programs::{succeed, system};
 use options::Options;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -142,26 +143,4 @@ fn cargo(root: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root);
     cargo
-}
-
-/// Runs a program that must succeed; what it printed is in the error.
-fn succeed(command: &mut Command) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|e| format!("cannot start {command:?}: {e}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        Ok(text)
-    } else {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{command:?}: {}\n{text}{errors}", output.status))
-    }
-}
-
-/// A program of the system, also where `PATH` is that of a user.
-fn system(program: &str) -> Command {
-    let mut command = Command::new(program);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
 }
