@@ -9,8 +9,8 @@ const TABLE: u64 = 0xe75b_9e11_2f17_417d;
 const TAIL: u64 = 0x4b4f_050e_5549_ecd1;
 /// Feature: digests are SHA-512/256, and SHA-256 without it.
 const SHA512_256: u64 = 1 << 61;
-/// Features that casync notes in each index, and that say how archives of directories are made: what
-/// has the flag `nodump` is left out, and what files `.caexclude` name.
+/// Features that casync notes in each index. They say how archives of directories are made: files
+/// with the flag `nodump` are left out, and those that a `.caexclude` names.
 const OF_ARCHIVES: u64 = 1 << 63 | 1 << 60;
 /// The smallest chunk but the last, in bytes: an index of tiny ones takes much memory for little.
 pub(super) const SMALLEST: u64 = 1024;
