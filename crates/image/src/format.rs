@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A format of disk images that somebody says an image has, so that it is not seen from its
 /// content. Read from its word: `raw`, and with the feature `formats` `qcow2`, `vhd` (of either
-/// kind), `vhd-fixed`, `vmdk`, `simg`, `gzip`, `zstd` and `xz`.
+/// kind), `vhd-fixed`, `vmdk`, `simg`, `gzip`, `zstd`, `xz` and `caibx`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageFormat(known::Format);
 

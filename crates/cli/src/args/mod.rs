@@ -132,7 +132,7 @@ pub(crate) struct Whereabouts {
     )]
     pub(crate) journal: Option<PathBuf>,
     /// Take images for what this says, and not for what they look like: raw, qcow2, vhd, vhd-fixed,
-    /// vmdk, simg, gzip, zstd or xz
+    /// vmdk, simg, gzip, zstd, xz or caibx
     ///
     /// A guest writes what it likes to its disk, also the mark of another format. So say `raw` of a
     /// raw disk that somebody else has written to. It is about every image that the command opens,
