@@ -30,6 +30,7 @@ needed=(
     mksquashfs:squashfs-tools
     mkswap:util-linux
     modprobe:kmod
+    mtree:mtree-netbsd
     nbd-server:nbd-server
     nbdcopy:libnbd-bin
     nbdfuse:libnbd-bin

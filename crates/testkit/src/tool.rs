@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("mksquashfs", "squashfs-tools"),
     ("mkswap", "util-linux"),
+    ("mtree", "mtree-netbsd"),
     ("nbd-server", "nbd-server"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),

@@ -7,6 +7,7 @@ mod convert;
 mod format;
 mod mount;
 mod quota;
+mod relabel;
 mod repair;
 mod serve;
 mod tables;
@@ -19,6 +20,7 @@ pub(crate) use convert::Convert;
 pub(crate) use format::SaidFormat;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
+pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 pub(crate) use serve::Serve;
 pub(crate) use tables::Tables;
@@ -223,6 +225,7 @@ pub(crate) enum Command {
     Ln(Ln),
     Chmod(Chmod),
     Chown(Chown),
+    Relabel(Relabel),
     Touch(Touch),
     Truncate(Truncate),
     Fallocate(Fallocate),
@@ -383,9 +386,11 @@ Examples:
   extant ls rootfs.img
   extant ls -l rootfs.img:/etc
   extant ls -R --json rootfs.img:/usr | jq .path
+  extant ls -R --mtree rootfs.img > manifest
 
 Times are UTC. With --json, one object per line; names that are not UTF-8 come in hexadecimal as \
-well (path_hex).")]
+well (path_hex). With -R --mtree, a specification of mtree(5), which `extant mkfs --owners mtree:FILE` \
+reads back.")]
 pub(crate) struct Ls {
     /// Directories and files to list
     #[arg(required = true, value_name = "IMAGE[:/path]")]
@@ -414,6 +419,9 @@ pub(crate) struct Ls {
     /// One JSON object per line, with everything known
     #[arg(long)]
     pub(crate) json: bool,
+    /// With -R, a specification of mtree: owners, permissions, times, devices and links
+    #[arg(long, requires = "recursive", conflicts_with_all = ["json", "long", "directory"])]
+    pub(crate) mtree: bool,
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,

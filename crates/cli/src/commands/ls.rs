@@ -1,5 +1,6 @@
 //! `extant ls`.
 
+use super::manifest;
 use crate::args::{Ls, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
@@ -22,7 +23,15 @@ pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
         place.is_ok_and(|place| glob::is_pattern(place.path.as_os_str().as_bytes()))
     };
     let headings = args.paths.len() > 1 || args.paths.iter().any(is_pattern);
+    if args.mtree && args.paths.len() > 1 {
+        return Err(Failure::usage(
+            "--mtree: one specification is of one directory",
+        ));
+    }
     let done = read_each(&args.paths, location, |fs, from| {
+        if args.mtree {
+            return manifest::write(fs, from, &mut output);
+        }
         let mut listing = Listing {
             args,
             fs,

@@ -17,6 +17,7 @@ mod info;
 mod ln;
 mod ls;
 mod man;
+mod manifest;
 mod map;
 mod mkdir;
 mod mkfs;
@@ -24,6 +25,7 @@ mod mknod;
 mod mount;
 mod mv;
 mod quota;
+mod relabel;
 mod repair;
 mod replay;
 mod resize;
@@ -66,6 +68,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Ln(args) => ln::run(&args, location),
         Command::Chmod(args) => chmod::run(&args, location),
         Command::Chown(args) => chown::run(&args, location),
+        Command::Relabel(args) => relabel::run(&args, location),
         Command::Touch(args) => touch::run(&args, location),
         Command::Fallocate(args) => fallocate::run(&args, location),
         Command::Truncate(args) => truncate::run(&args, location),

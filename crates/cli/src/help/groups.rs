@@ -20,6 +20,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
             "ln",
             "chmod",
             "chown",
+            "relabel",
             "touch",
             "truncate",
             "fallocate",
@@ -50,7 +51,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
         ["umount" | "stats" | "completions" | "man" | "help", ..] => &[],
         [
             "mkfs" | "convert" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown"
-            | "touch",
+            | "relabel" | "touch",
         ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
         ["repair" | "tune" | "resize" | "serve"] => PART,
@@ -70,7 +71,12 @@ pub(super) fn uses_the_time(path: &[&str]) -> bool {
 /// Manual pages of other programs that tell more about a command.
 pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
-        "mkfs" => &[("mke2fs", "8"), ("tar", "1"), ("fakeroot", "1")],
+        "mkfs" => &[
+            ("mke2fs", "8"),
+            ("tar", "1"),
+            ("fakeroot", "1"),
+            ("setfiles", "8"),
+        ],
         "convert" => &[("qemu-img", "1"), ("simg2img", "1")],
         "ls" => &[("ls", "1")],
         "tree" => &[("tree", "1")],
@@ -93,6 +99,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "ln" => &[("ln", "1")],
         "chmod" => &[("chmod", "1")],
         "chown" => &[("chown", "1")],
+        "relabel" => &[("setfiles", "8")],
         "touch" => &[("touch", "1")],
         "truncate" => &[("truncate", "1")],
         "fallocate" => &[("fallocate", "1")],

@@ -143,6 +143,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["ln"] => vec!["-s", "a", "/none/image:/b"],
         ["chmod"] => vec!["600", "/none/image:/a"],
         ["chown"] => vec!["0", "/none/image:/a"],
+        ["relabel"] => vec!["/none/image", "--contexts", "/dev/null"],
         ["chattr"] => vec!["+i", "/none/image:/a"],
         ["truncate"] => vec!["-s", "0", "/none/image:/a"],
         ["fallocate"] => vec!["-l", "1", "/none/image:/a"],

@@ -436,4 +436,66 @@ fn a_text_goes_nowhere_but_into_the_tree() {
     }
 }
 
+#[test]
+fn a_manifest_of_an_image_gives_another_one_its_owners() {
+    let place = Place::new();
+    let from = source(&place);
+    fs::write(place.join("root/usr/lib/od d #*\\=\u{1}é"), "x").unwrap();
+    let table = place.arg("table");
+    fs::write(
+        &table,
+        "/etc/** 5:6 0640\n/usr/bin/ping 0:0 4755\n/dev/null 0:0 666 char=1:3\n\
+         /dev/sda 0:6 660 block=8:0\n/dev/pipe 7:7 622 fifo\n/usr/lib/od* 8:8 0604\n",
+    )
+    .unwrap();
+    let first = made(&place, "first.img", &["--from", &from, "--owners", &table]);
+    let spec = extant(["ls", "-R", "--mtree", &first]).ok().stdout;
+    fs::write(place.join("spec"), &spec).unwrap();
+    let second = made(
+        &place,
+        "second.img",
+        &["--from", &from, "--owners", &place.arg("spec")],
+    );
+    assert_told_alike(&first, &second);
+    let again = extant(["ls", "-R", "--mtree", &second]).ok().stdout;
+    let without_lost = |text: &[u8]| {
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with("./lost+found "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(without_lost(&again), without_lost(&spec));
+    // bsdtar and NetBSD's mtree read it as well.
+    let listed = tool("bsdtar").args(["-tf", &place.arg("spec")]).ok().text();
+    assert_eq!(listed.lines().count(), paths(&first).len() + 1, "{listed}");
+    let copied = place.arg("copied");
+    // Devices take root, and are not copied here.
+    extant(["cp", "-r", &format!("{second}:/"), &copied]);
+    let checked = tool("mtree")
+        .args([
+            "-k",
+            "type,size,link",
+            "-p",
+            &copied,
+            "-f",
+            &place.arg("spec"),
+        ])
+        .run();
+    let told = checked.text();
+    assert!(
+        !told.contains("changed") && !told.contains("extra"),
+        "{told}"
+    );
+    extant(["ls", "--mtree", &first]).fails(2);
+    extant(["ls", "-R", "--mtree", &first, &second]).fails(2);
+    let part = extant(["ls", "-R", "--mtree", &format!("{first}:/etc")])
+        .ok()
+        .text();
+    assert!(
+        part.contains("\n./shadow type=file ") && part.contains("\n. type=dir "),
+        "{part}"
+    );
+}
+
 mod contexts;

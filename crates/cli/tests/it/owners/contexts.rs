@@ -277,3 +277,60 @@ fn a_wrong_line_of_contexts_makes_no_image() {
     .fails(1);
     assert!(!Path::new(&image).exists());
 }
+
+#[test]
+fn an_image_is_labelled_anew_as_setfiles_labels_it() {
+    require!(Root, KernelExt4);
+    let place = Place::in_memory();
+    let root = source(&place);
+    let mut rng = Rng::new(seed_from_env("labels anew"));
+    tree(Path::new(&root), &mut rng, 100);
+    let (old, contexts) = (place.arg("old_contexts"), place.arg("file_contexts"));
+    fs::write(&old, "/.* u:r:old_t:s0\n/etc/hosts -- u:r:etc_t:s0\n").unwrap();
+    fs::write(&contexts, LINES).unwrap();
+    let (labelled, image) = (place.arg("labelled"), place.arg("fs.img"));
+    tool("cp").args(["-a", &root, &labelled]).ok();
+    for contexts in [&old, &contexts] {
+        tool("setfiles")
+            .args(["-F", "-r", &labelled, contexts, &labelled])
+            .ok();
+    }
+    extant([
+        "mkfs",
+        "-q",
+        &image,
+        "--from",
+        &root,
+        "--size",
+        "16M",
+        "--contexts",
+        &old,
+    ])
+    .ok();
+    extant(["relabel", &image, "--contexts", &contexts]).ok();
+    assert_clean(Path::new(&image));
+    let compared = Compare {
+        ctime: false,
+        atime: false,
+        ignore: vec![b"lost+found".to_vec()],
+        ..crate::support::faithful()
+    };
+    let expected = Tree::snapshot(Path::new(&labelled));
+    expected.assert_same(&seen_by_linux(&image), &compared);
+    // One file, whatever its context was.
+    let passwd = format!("{image}:/etc/passwd");
+    extant(["xattr", "set", &passwd, "security.selinux", "x"]).ok();
+    extant(["relabel", &passwd, "--contexts", &contexts]).ok();
+    assert!(
+        xattrs(&image, "/etc/passwd")
+            .to_string()
+            .contains("u:r:passwd_t:s0")
+    );
+    // What is right already is not written to.
+    let all = || extant(["find", &image, "--json"]).ok().text();
+    let before = all();
+    extant(["relabel", &image, "--contexts", &contexts]).ok();
+    assert!(all() == before, "times of files changed");
+    let run = extant(["relabel", &image, "--contexts", &place.arg("none")]).fails(1);
+    assert!(run.stderr.contains("none"), "{}", run.stderr);
+}
