@@ -6,7 +6,7 @@
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::{dir, map};
-use extant_format::Ino;
+use extant_format::{Group, Ino};
 use std::sync::Arc;
 
 /// Inodes whose records are asked for together.
@@ -23,6 +23,40 @@ pub fn inodes_ahead(fs: &Fs, inos: &[Ino]) {
     for some in inos.chunks(TOGETHER) {
         fs.inodes_ahead(some);
     }
+}
+
+/// Inodes from which on it is worth asking for what making them takes.
+const MANY: usize = 64;
+/// Groups of a file system of which all are asked for, at most.
+const MOST_GROUPS: u32 = 256;
+/// Bytes of inode tables that are asked for at most.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Brings into memory what making so many directories and files takes, if that is much: bitmaps,
+/// and the parts of the inode tables where directories spread over most of the groups.
+pub fn making_ahead(fs: &Fs, directories: usize, files: usize) {
+    let geometry = fs.geometry();
+    let groups = geometry.groups_count();
+    let all = directories.saturating_add(files);
+    let Ok(alloc) = fs.alloc() else { return };
+    if in_flight(fs) < 2 || all < MANY || groups > MOST_GROUPS {
+        return;
+    }
+    let per_group = geometry.inodes_per_group().max(1);
+    let of_all = u32::try_from(all).unwrap_or(u32::MAX);
+    let spread = u32::try_from(directories).unwrap_or(u32::MAX);
+    let used = spread.saturating_add(of_all / per_group).min(groups).max(1);
+    let inodes = if used > groups / 2 {
+        // Half as many again as a fair share, as directories are not all alike.
+        let share = of_all.div_ceil(used);
+        let most = MOST_BYTES / u64::from(groups) / u64::from(geometry.inode_size().max(1));
+        share
+            .saturating_add(share / 2)
+            .min(u32::try_from(most).unwrap_or(u32::MAX))
+    } else {
+        0
+    };
+    alloc.groups_ahead(Group::new(0), groups, inodes);
 }
 
 /// What of inodes is asked for ahead.

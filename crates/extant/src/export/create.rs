@@ -76,17 +76,27 @@ impl Failure {
 }
 
 impl Maker<'_> {
-    /// Reads what files that are made next need: together, where each would take a round trip of
-    /// its own.
-    pub(super) fn read_ahead(&mut self, items: &[Item]) {
-        self.ahead.clear();
-        if !self.is_far || items.len() < 2 {
-            return;
+    /// Reads what the first of `items` need, which are made next: together, where each would take a
+    /// round trip of its own. Returns how many these are.
+    pub(super) fn read_ahead(&mut self, items: &[Item]) -> usize {
+        if !self.is_far {
+            return items.len();
         }
         let inos: Vec<Ino> = items.iter().map(|item| item.ino).collect();
         ops::inodes_ahead(self.fs, &inos);
-        let load = |ino: &Ino| self.fs.inode(*ino).ok();
-        let inodes: Vec<_> = inos.iter().filter_map(load).collect();
+        let (mut inodes, mut count, mut bytes) = (Vec::new(), 0, 0);
+        for ino in inos {
+            if let Ok(inode) = self.fs.inode(ino) {
+                // What is larger is read by itself.
+                let size = Some(inode.size()).filter(|size| *size <= MOST_TOGETHER);
+                bytes += size.unwrap_or(0);
+                if count > 0 && bytes > MOST_TOGETHER {
+                    break;
+                }
+                inodes.push(inode);
+            }
+            count += 1;
+        }
         ops::content_ahead(self.fs, inodes.iter(), Ahead::Attributes);
         let read = ops::read_together(self.fs, &inodes, MOST_TOGETHER);
         let inos = inodes.iter().map(|inode| inode.ino());
@@ -94,6 +104,7 @@ impl Maker<'_> {
             .zip(read)
             .filter_map(|(ino, content)| content.map(|content| (ino, content)))
             .collect();
+        count
     }
 
     /// Makes a file that is no directory. Returns the bytes of content written.

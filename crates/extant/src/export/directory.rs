@@ -24,8 +24,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Files that a thread takes at once.
+/// Files that a thread takes at once, and at most where a request takes a round trip: as many as
+/// leave something to do for all threads.
 const TAKEN_AT_ONCE: usize = 32;
+const MOST_TAKEN_FAR: usize = 256;
 /// Threads at most, unless more are asked for, where a request to the device takes a round trip:
 /// they mostly wait.
 const MOST_FAR: usize = 32;
@@ -220,10 +222,18 @@ impl<'a> Export<'a> {
     /// Makes all files, by all threads. Returns the places of those that were not made.
     fn files(&self, report: &mut Report, made: &[Made]) -> HashSet<Place> {
         let next = Mutex::new(&QUEUE, 0usize);
+        let at_once = if ops::in_flight(self.fs.fs()) > 1 {
+            let share = self.plan.items.len() / (2 * self.threads);
+            share.clamp(TAKEN_AT_ONCE, MOST_TAKEN_FAR)
+        } else {
+            TAKEN_AT_ONCE
+        };
         let take = || {
             let mut next = next.lock();
             let start = *next;
-            *next = self.plan.items.len().min(start + TAKEN_AT_ONCE);
+            let is_large = self.plan.items.get(start).is_some_and(Item::is_large);
+            let count = if is_large { TAKEN_AT_ONCE } else { at_once };
+            *next = self.plan.items.len().min(start + count);
             self.plan.items.get(start..*next).unwrap_or(&[])
         };
         let work = || {
@@ -268,22 +278,26 @@ impl<'a> Export<'a> {
         failed: &mut Vec<Place>,
     ) {
         let mut bytes = 0;
-        maker.read_ahead(items);
-        for item in items {
-            if made.get(item.place.dir as usize) == Some(&Made::Not) {
-                failed.push(item.place);
-                continue;
-            }
-            match maker.item(dirs, item) {
-                Ok(written) => bytes += written,
-                Err(failure) => {
-                    if failure.is_final() {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                    maker.problem(item.place, failure);
+        let mut rest = items;
+        while !rest.is_empty() {
+            let (now, after) = rest.split_at(maker.read_ahead(rest));
+            for item in now {
+                if made.get(item.place.dir as usize) == Some(&Made::Not) {
                     failed.push(item.place);
+                    continue;
+                }
+                match maker.item(dirs, item) {
+                    Ok(written) => bytes += written,
+                    Err(failure) => {
+                        if failure.is_final() {
+                            self.stop.store(true, Ordering::Relaxed);
+                        }
+                        maker.problem(item.place, failure);
+                        failed.push(item.place);
+                    }
                 }
             }
+            rest = after;
         }
         self.progress(Progress::Done {
             files: items.len() as u64,

@@ -54,6 +54,13 @@ pub(super) struct Item {
     position: u64,
 }
 
+impl Item {
+    /// Whether it is one of the files that come first.
+    pub(super) fn is_large(&self) -> bool {
+        self.position & NOT_LARGE == 0
+    }
+}
+
 /// Another name for a file that is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {

@@ -15,6 +15,8 @@ use std::ops::Range;
 
 /// Groups whose bitmaps come together where each request takes a round trip.
 const FAR_GROUPS: u32 = 16;
+/// Bytes of what many groups need that are asked for together, about.
+const AHEAD_BYTES: usize = 2 << 20;
 
 impl Alloc {
     /// A group with its state, which is loaded if it is not in memory. May wait for the device.
@@ -44,7 +46,7 @@ impl Alloc {
             }
             None => {
                 if self.volume.device().in_flight() > 1 {
-                    self.bitmaps_ahead(group);
+                    self.groups_ahead(group, FAR_GROUPS, 0);
                 }
                 (self.descriptor(group), 0)
             }
@@ -124,31 +126,63 @@ impl Alloc {
         self.load_group(group)
     }
 
-    /// Brings the bitmaps of some groups from `group` on into memory with one batch of reads, where
-    /// each would take a round trip. A hint.
-    fn bitmaps_ahead(&self, group: Group) {
-        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
-        let groups = self.volume.geometry().groups_count();
-        let end = group.get().saturating_add(FAR_GROUPS).min(groups);
+    /// Brings into memory what making files in groups from `first` on takes, with few batches of
+    /// reads, where each request takes a round trip: bitmaps, and the parts of the inode tables
+    /// that the next `inodes` of each group come into. A hint.
+    pub fn groups_ahead(&self, first: Group, count: u32, inodes: u32) {
+        let geometry = self.volume.geometry();
+        let end = first.get().saturating_add(count);
+        let groups = first.get()..end.min(geometry.groups_count());
+        self.volume.groups_ahead(groups.clone().map(Group::new));
+        let most = AHEAD_BYTES / self.volume.block_size().len();
         let mut blocks = Vec::new();
-        for group in (group.get()..end).map(Group::new) {
-            let is_unread = self.slot(group).is_ok_and(|slot| slot.loaded().is_none());
+        for group in groups.map(Group::new) {
             let Ok(desc) = self.volume.stored_group(group) else {
                 continue;
             };
-            if !is_unread {
-                continue;
-            }
-            for (block, none) in [
-                (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
-                (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
-            ] {
-                if !(uninit && desc.flags.contains(none)) {
-                    blocks.push(block);
-                }
+            let is_unread = self.slot(group).is_ok_and(|slot| slot.loaded().is_none());
+            self.add_bitmaps(&desc, is_unread, &mut blocks);
+            self.add_next_inodes(&desc, inodes, &mut blocks);
+            if blocks.len() >= most {
+                self.volume
+                    .cache()
+                    .prefetch_all(std::mem::take(&mut blocks));
             }
         }
         self.volume.cache().prefetch_all(blocks);
+    }
+
+    fn add_bitmaps(&self, desc: &GroupDesc, is_unread: bool, blocks: &mut Vec<Pblk>) {
+        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
+        for (block, none) in [
+            (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+            (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+        ] {
+            if is_unread && !(uninit && desc.flags.contains(none)) {
+                blocks.push(block);
+            }
+        }
+    }
+
+    /// Adds the blocks of the inode table behind the inodes that were ever in use, where it is
+    /// known which these are. What is going to be zeroed is not read.
+    fn add_next_inodes(&self, desc: &GroupDesc, inodes: u32, blocks: &mut Vec<Pblk>) {
+        let geometry = self.volume.geometry();
+        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
+        if inodes == 0 || !uninit || !desc.flags.contains(GroupFlags::INODE_ZEROED) {
+            return;
+        }
+        let per_group = geometry.inodes_per_group();
+        let used = if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            0
+        } else {
+            per_group.saturating_sub(desc.itable_unused)
+        };
+        let per_block = geometry.inodes_per_block().max(1);
+        let end = used.saturating_add(inodes).min(per_group);
+        let table = desc.inode_table.get();
+        let next = used / per_block..end.div_ceil(per_block);
+        blocks.extend(next.map(|block| Pblk::new(table.saturating_add(block.into()))));
     }
 
     /// How many bitmaps of groups from `group` on that are not in memory lie side by side from

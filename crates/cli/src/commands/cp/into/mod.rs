@@ -127,6 +127,7 @@ fn all(
         })();
         problems.check(planned);
     }
+    ops::making_ahead(fs.engine(), plan.dirs.len(), plan.files.len());
     let copy = Copy {
         fs: &fs,
         dest,
