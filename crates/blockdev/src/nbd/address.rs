@@ -143,8 +143,8 @@ impl NbdOptions {
         self
     }
 
-    /// Sets for how long the server may send nothing at all while it has a flush to do, if that is
-    /// longer than [`NbdOptions::answer_timeout`]: making much durable takes long. A flush that is
+    /// Sets for how long the server may send nothing at all while it makes something durable, if
+    /// that is longer than [`NbdOptions::answer_timeout`]: that may take long. A flush that is
     /// not answered in this time is an error, and so is everything that the device is asked from
     /// then on. A host that no longer answers by TCP is not waited for so long.
     #[must_use]

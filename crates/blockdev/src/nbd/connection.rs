@@ -69,15 +69,15 @@ impl Fate {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     usual: Duration,
-    /// While a flush is open.
-    of_flush: Duration,
+    /// While a flush is open, or a change that is durable when it is answered.
+    of_durable: Duration,
 }
 
 impl Patience {
     pub(super) fn of(options: &NbdOptions) -> Self {
         Self {
             usual: options.answer_timeout,
-            of_flush: options.flush_timeout.max(options.answer_timeout),
+            of_durable: options.flush_timeout.max(options.answer_timeout),
         }
     }
 }
@@ -96,8 +96,8 @@ pub(super) struct Pending {
     pub(super) offset: u64,
     pub(super) len: u32,
     is_sent: bool,
-    /// For a flush: when it was begun.
-    flush_began: Option<Instant>,
+    /// When it was begun, if something is durable when it is answered.
+    durable_began: Option<Instant>,
     /// For a flush: the changes that were answered before it was sent.
     covers: u64,
     pub(super) progress: Progress,
@@ -299,13 +299,13 @@ impl Connection {
             // Ours; the system has one of the same kind.
             io::ErrorKind::TimedOut if error.raw_os_error().is_none() => {
                 let state = self.state.lock();
-                let has_flush = state
+                let has_durable = state
                     .pending
                     .values()
-                    .any(|open| open.flush_began.is_some());
+                    .any(|open| open.durable_began.is_some());
                 drop(state);
-                let waited = if has_flush {
-                    self.patience.of_flush
+                let waited = if has_durable {
+                    self.patience.of_durable
                 } else {
                     self.patience.usual
                 };
@@ -413,7 +413,8 @@ impl Connection {
                 offset: job.offset,
                 len: job.len,
                 is_sent: false,
-                flush_began: (job.command == Command::Flush).then(Instant::now),
+                durable_began: (job.command == Command::Flush || job.is_durable())
+                    .then(Instant::now),
                 covers: state.changed,
                 progress: Progress::default(),
             };
@@ -500,12 +501,12 @@ impl Connection {
             .map_err(|error| self.fail_with(&error))
     }
 
-    /// For how long the server may still send nothing, after the usual time, as it has a flush to
-    /// do; `None` if it has none, or its time is over, too.
+    /// For how long the server may still send nothing, after the usual time, as it makes something
+    /// durable; `None` if it does not, or the time for that is over, too.
     fn more_patience(&self) -> Option<Duration> {
         let state = self.state.lock();
-        let flushes = state.pending.values().filter_map(|open| open.flush_began);
-        let left = flushes.map(|began| self.patience.of_flush.saturating_sub(began.elapsed()));
+        let all = state.pending.values().filter_map(|open| open.durable_began);
+        let left = all.map(|began| self.patience.of_durable.saturating_sub(began.elapsed()));
         left.max().filter(|left| !left.is_zero())
     }
 

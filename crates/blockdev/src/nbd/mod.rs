@@ -44,15 +44,11 @@
 //! # When a server is silent
 //!
 //! A server that owes an answer and sends nothing at all for a time (`answer_timeout`) counts as
-//! gone: its connection is broken. While a flush is open the time is that of flushes, which is much
-//! longer: making much data durable takes long, and a server that does one request after the other
-//! says nothing else meanwhile. A host that is gone is not waited for so long: TCP has it answer
-//! (keepalive), and gives the connection up after `answer_timeout`, whatever is open.
-//!
-//! A flush is sent on each connection that has changes to be covered. What another connection
-//! promises is not asked for: it may be one to a server that has started anew meanwhile. A further
-//! connection is used only after those with such changes have answered a read that was sent after
-//! it was made: both are then to the same server.
+//! gone: its connection is broken. While a flush is open, or a change that is durable when it is
+//! answered, the time is that of flushes, which is much longer: making much data durable takes
+//! long, and a server that does one request after the other says nothing else meanwhile. A host
+//! that is gone is not waited for so long: TCP has it answer (keepalive), and gives the connection
+//! up after `answer_timeout`, whatever is open.
 //!
 //! # What is not used
 //!

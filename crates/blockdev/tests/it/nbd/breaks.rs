@@ -356,15 +356,16 @@ fn all_requests_wait_together_for_a_server_that_stays_away() {
     assert!(took < Duration::from_millis(800 * 5), "{took:?}");
 }
 
-/// A server that does one request after the other, and takes its time for flushes, or for ever.
-/// Counts those that were begun.
-fn slow_to_flush(takes: Option<Duration>) -> (Listener, Arc<AtomicUsize>) {
+/// A server that does one request after the other, and takes its time for flushes and for what is
+/// to be durable at once, or for ever. Counts those that were begun.
+fn slow_to_flush(flags: u16, takes: Option<Duration>) -> (Listener, Arc<AtomicUsize>) {
     let flushes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&flushes);
     let listener = Listener::new(move |mut stream| {
-        handshake(&mut stream, 1 << 20, ALL)?;
+        handshake(&mut stream, 1 << 20, flags)?;
         loop {
             let asked = request(&mut stream)?;
+            let is_durable = asked.command == 3 || asked.flags & 1 != 0;
             let answer = match asked.command {
                 0 => {
                     let data = vec![7; asked.len as usize];
@@ -375,7 +376,7 @@ fn slow_to_flush(takes: Option<Duration>) -> (Listener, Arc<AtomicUsize>) {
                         &[&asked.offset.to_be_bytes()[..], &data].concat(),
                     )
                 }
-                3 => {
+                _ if is_durable => {
                     counted.fetch_add(1, Ordering::SeqCst);
                     match takes {
                         Some(takes) => thread::sleep(takes),
@@ -393,10 +394,17 @@ fn slow_to_flush(takes: Option<Duration>) -> (Listener, Arc<AtomicUsize>) {
 
 #[test]
 fn a_flush_may_take_longer_than_other_answers() {
-    let (listener, flushes) = slow_to_flush(Some(Duration::from_millis(1500)));
+    let takes = Some(Duration::from_millis(1500));
     let options = options()
         .answer_timeout(Duration::from_millis(400))
         .flush_timeout(Duration::from_secs(20));
+    // Without flushes each write is durable when it is answered.
+    const FLUSH: u16 = 1 << 2;
+    let (listener, durable) = slow_to_flush(ALL & !FLUSH, takes);
+    let device = NbdDevice::connect(&listener.address, options.clone()).expect("it opens");
+    device.write_at(0, &block(1)).expect("a write");
+    assert_eq!(durable.load(Ordering::SeqCst), 1);
+    let (listener, flushes) = slow_to_flush(ALL, takes);
     let device = NbdDevice::connect(&listener.address, options).expect("it opens");
     device.write_at(0, &block(1)).expect("a write");
     thread::scope(|scope| {
@@ -413,7 +421,7 @@ fn a_flush_may_take_longer_than_other_answers() {
 #[test]
 fn a_flush_that_is_not_answered_is_an_error_for_good_and_never_sent_again() {
     for writes in [true, false] {
-        let (listener, flushes) = slow_to_flush(None);
+        let (listener, flushes) = slow_to_flush(ALL, None);
         let options = options()
             .answer_timeout(Duration::from_millis(200))
             .flush_timeout(Duration::from_millis(900));
