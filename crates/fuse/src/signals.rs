@@ -1,7 +1,13 @@
 //! The signals that end a mount.
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::process::exit;
 
 /// What ends a mount.
 const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
@@ -45,6 +51,46 @@ impl Signals {
     /// asked them to leave.
     pub(crate) fn ends_immediately(self) -> bool {
         self.is_immediate
+    }
+
+    /// Does `work`, which may wait for long and leaves nothing behind. As long as it does, one of
+    /// the signals ends this process with exit code 1, after a call of `tell`. So does the end of
+    /// what reads `pipe`, if that is given.
+    ///
+    /// # Errors
+    /// When the system has no descriptors or no thread for it.
+    pub fn end_during<T>(
+        &self,
+        pipe: Option<BorrowedFd<'_>>,
+        tell: impl FnOnce() + Send,
+        work: impl FnOnce() -> T,
+    ) -> io::Result<T> {
+        // It tells of signals and takes none: those that come later end the mount.
+        let pending = SignalFd::with_flags(&self.set, SfdFlags::SFD_CLOEXEC)?;
+        let (is_over, over) = pipe_with(PipeFlags::CLOEXEC)?;
+        let watch = move || {
+            let mut all = vec![
+                PollFd::new(&is_over, PollFlags::IN),
+                PollFd::new(&pending, PollFlags::IN),
+            ];
+            all.extend(
+                pipe.as_ref()
+                    .map(|pipe| PollFd::new(pipe, PollFlags::empty())),
+            );
+            while poll(&mut all, None) == Err(Errno::INTR) {}
+            if all[0].revents().is_empty() && all.iter().any(|one| !one.revents().is_empty()) {
+                tell();
+                exit(1);
+            }
+        };
+        std::thread::scope(move |scope| {
+            // Closed when the work ends, in whichever way.
+            let _over = over;
+            std::thread::Builder::new()
+                .name("extant-hurry".to_owned())
+                .spawn_scoped(scope, watch)?;
+            Ok(work())
+        })
     }
 
     /// Waits for one of them.

@@ -323,11 +323,13 @@ fn a_signal_ends_a_mount_that_waits_for_a_server() {
     let place = Place::new();
     let point = place.join("mnt");
     fs::create_dir(&point).unwrap();
-    for (foreground, signal) in [
-        (true, Signal::TERM),
-        (true, Signal::INT),
-        (false, Signal::TERM),
-        (false, Signal::INT),
+    for (foreground, sandbox, signal) in [
+        (true, true, Signal::TERM),
+        (true, true, Signal::INT),
+        (true, false, Signal::TERM),
+        (false, true, Signal::TERM),
+        (false, true, Signal::INT),
+        (false, false, Signal::INT),
     ] {
         // It takes requests and never answers: the limit of time is half a minute.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -335,6 +337,7 @@ fn a_signal_ends_a_mount_that_waits_for_a_server() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
         command.args(["mount", "-r", &address]).arg(&point);
         command.args(foreground.then_some("--foreground"));
+        command.args((!sandbox).then_some("--no-sandbox"));
         let mut child = command.spawn().unwrap();
         let client = server.accept().unwrap();
         let begun = Instant::now();

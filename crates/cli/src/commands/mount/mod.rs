@@ -21,8 +21,12 @@ use extant::{Enforced, JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
 use extant_image::ImageLocation;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What is said when somebody does not wait for an image to open.
+const INTERRUPTED: &str = "interrupted while the image was opened; nothing is mounted";
 
 /// How long an image may be in use by a mount that is ending.
 const UNTIL_FREE: Duration = Duration::from_secs(5);
@@ -121,7 +125,16 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     } else {
         let in_format = args.no_sandbox;
         let writable = !options.read_only;
-        let device = at.open_when_free(location, writable, UNTIL_FREE, may_end, in_format)?;
+        let open = || at.open_when_free(location, writable, UNTIL_FREE, may_end, in_format);
+        let device = if args.worker {
+            // The process beside this one ends it where somebody is in a hurry.
+            open()?
+        } else {
+            let stdout = std::io::stdout();
+            let command = background.is_some().then(|| stdout.as_fd());
+            let opened = signals.end_during(command, || say(INTERRUPTED), open);
+            opened.map_err(Failure::new)??
+        };
         // An open file that is the image is nothing for the system's helper.
         extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
         (device, None)

@@ -5,6 +5,7 @@
 //! and clears that one away and no other: when it comes to that, somebody else's mount may be on
 //! the directory.
 
+use super::INTERRUPTED;
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
 use super::carrier::{self, Started, Starting};
 use crate::args::{Mount, Whereabouts};
@@ -192,9 +193,7 @@ fn until_carried(events: &Receiver<Event>, starting: Starting) -> Outcome<(Owned
             Ok(Event::Carrier(false)) => return Err(starting.why()),
             Ok(Event::Signal | Event::Abandoned) => {
                 starting.give_up();
-                return Err(Failure::new(
-                    "interrupted while the image was opened; nothing is mounted",
-                ));
+                return Err(Failure::new(INTERRUPTED));
             }
             Ok(Event::Said(_) | Event::Ended) => {}
             Err(_) => {
