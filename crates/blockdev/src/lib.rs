@@ -17,6 +17,7 @@
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
 //! | `overlay` | a device with blocks replaced in memory |
+//! | `cow` | a device whose changes go to another one |
 //! | [`content`] | what else may be on a device, by its marks |
 //! | `open` | from a path, an offset or a partition to a device |
 //! | `error` | what can go wrong, as sentences |
@@ -25,6 +26,7 @@
 
 mod buffer;
 pub mod content;
+mod cow;
 mod device;
 mod error;
 mod file;
@@ -39,6 +41,7 @@ mod window;
 
 pub use buffer::{AlignedBuf, BUFFER_ALIGN, WriteBuf};
 pub use content::Content;
+pub use cow::CowDevice;
 pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{Backend, FileDevice, FileOptions, HeldFile, hold_for_replacing};

@@ -2,6 +2,7 @@
 
 mod batches;
 mod contents;
+mod cow;
 mod direct_io;
 mod examples;
 mod files;

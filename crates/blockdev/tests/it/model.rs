@@ -2,8 +2,8 @@
 
 use crate::direct_io::direct_io_is_missing;
 use extant_blockdev::{
-    AlignedBuf, BlockDevice, FileDevice, FileOptions, MemoryDevice, OverlayDevice, Request,
-    SharedDevice, WindowDevice,
+    AlignedBuf, BlockDevice, CowDevice, FileDevice, FileOptions, MemoryDevice, OverlayDevice,
+    Request, SharedDevice, WindowDevice,
 };
 use extant_testkit::rng::seed_from_env;
 use proptest::prelude::*;
@@ -308,5 +308,14 @@ fn an_overlay_that_keeps_writes_is_a_vector_of_bytes() {
     check_against_model("overlay", 100, || {
         let below = Arc::new(MemoryDevice::new(SIZE));
         Arc::new(OverlayDevice::new(below, 1024).keep_writes())
+    });
+}
+
+#[test]
+fn a_device_whose_changes_go_elsewhere_is_a_vector_of_bytes() {
+    check_against_model("changes elsewhere", 100, || {
+        let below = Arc::new(MemoryDevice::new(SIZE));
+        let changes = Arc::new(MemoryDevice::new(SIZE));
+        Arc::new(CowDevice::new(below, changes).expect("room for changes"))
     });
 }
