@@ -11,6 +11,7 @@
 //! | `maps` | extent trees and indirect maps, built bottom-up |
 //! | [`metadata`] | bitmaps, descriptors and superblocks, and the empty file system |
 //! | [`place`] | where everything of a source goes |
+//! | `served` | images that exist as a plan and are read as devices |
 //! | [`standing`] | what is in a place before an image is made there |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
 //! | [`tables`] | owners, permissions, devices and labels from tables |
@@ -23,6 +24,7 @@ mod maps;
 pub mod metadata;
 pub mod output;
 pub mod place;
+mod served;
 pub mod source;
 pub mod standing;
 pub mod tables;
@@ -30,4 +32,5 @@ pub mod write;
 
 pub use defaults::FormatOptions;
 pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
+pub use served::PlannedDevice;
 pub use write::{Progress, Silent};

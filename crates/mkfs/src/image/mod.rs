@@ -14,10 +14,10 @@ pub use size::Headroom;
 
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, SMALL_FILE_MAX, plan};
-use crate::metadata::{FormatWriteError, Target, prepare, write_metadata};
+use crate::metadata::{FinalMetadata, FormatWriteError, Target, prepare, write_metadata};
 use crate::output::{Output, OutputError, Replaces};
 use crate::place::{PlaceError, Placement};
-use crate::source::{NodeId, Timestamp, Tree};
+use crate::source::{NodeId, Tree};
 use crate::write::{
     InodeEncoder, Progress, Sink, TableShape, WriteError, write_contents, write_tables,
 };
@@ -94,6 +94,23 @@ pub struct Report {
     pub uuid: [u8; 16],
 }
 
+impl Report {
+    /// What a draft became.
+    pub(crate) fn new(draft: &Draft, done: &FinalMetadata) -> Self {
+        let superblock = &done.superblock;
+        Self {
+            size: superblock.blocks_count() << superblock.block_size().log2(),
+            block_size: superblock.block_size().bytes(),
+            blocks: superblock.blocks_count(),
+            free_blocks: superblock.free_blocks_count(),
+            journal_blocks: draft.layout().journal_blocks(),
+            inodes: superblock.inodes_count(),
+            free_inodes: superblock.free_inodes_count(),
+            uuid: superblock.uuid(),
+        }
+    }
+}
+
 /// An image that could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -166,11 +183,7 @@ pub fn build_into(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Report, BuildError> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads.map_or(0, NonZero::get))
-        .build()
-        .map_err(|e| BuildError::Threads(e.to_string()))?;
-    pool.install(|| {
+    pool(options)?.install(|| {
         let planned = Planned::new(tree, options)?;
         let output = output(planned.draft.layout().options().size)?;
         let report = planned.write(&output, progress)?;
@@ -179,14 +192,22 @@ pub fn build_into(
     })
 }
 
+/// The threads that build.
+pub(crate) fn pool(options: &BuildOptions) -> Result<rayon::ThreadPool, BuildError> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads.map_or(0, NonZero::get))
+        .build()
+        .map_err(|e| BuildError::Threads(e.to_string()))
+}
+
 /// Everything decided, nothing written.
-struct Planned<'t> {
+pub(crate) struct Planned<'t> {
     draft: Draft,
     files: Option<(&'t Tree, Placement)>,
 }
 
 impl<'t> Planned<'t> {
-    fn new(tree: Option<&'t Tree>, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(tree: Option<&'t Tree>, options: &BuildOptions) -> Result<Self, BuildError> {
         let Some(tree) = tree else {
             let format = size::of_empty(options)?;
             let mut draft = Draft::new(plan(&format)?);
@@ -194,6 +215,21 @@ impl<'t> Planned<'t> {
             draft.add_reserved_files()?;
             return Ok(Self { draft, files: None });
         };
+        let (draft, placement) = Self::of_tree(tree, options)?;
+        Ok(Self {
+            draft,
+            files: Some((tree, placement)),
+        })
+    }
+
+    /// Places a tree in a file system of the size that is asked for.
+    ///
+    /// # Errors
+    /// What was asked for cannot be made, or the tree does not fit.
+    pub(crate) fn of_tree(
+        tree: &Tree,
+        options: &BuildOptions,
+    ) -> Result<(Draft, Placement), BuildError> {
         match options.size {
             Size::Bytes(bytes) => {
                 let format = FormatOptions {
@@ -207,7 +243,7 @@ impl<'t> Planned<'t> {
     }
 
     /// Places a tree in a file system of a given size.
-    fn place(tree: &'t Tree, format: &FormatOptions) -> Result<Self, BuildError> {
+    fn place(tree: &Tree, format: &FormatOptions) -> Result<(Draft, Placement), BuildError> {
         let mut draft = shape::draft_for_files(format)?;
         let placement = Placement::new(tree, shape::of(&draft)?)?;
         declare(tree, &mut draft)?;
@@ -221,10 +257,7 @@ impl<'t> Planned<'t> {
             shape.first_ino..end,
             &directories(tree, &placement, &draft)?,
         );
-        Ok(Self {
-            draft,
-            files: Some((tree, placement)),
-        })
+        Ok((draft, placement))
     }
 
     fn write(mut self, output: &Output, progress: &dyn Progress) -> Result<Report, BuildError> {
@@ -246,17 +279,7 @@ impl<'t> Planned<'t> {
             write_inodes(tree, placement, &self.draft, &records, sink)?;
         }
         let done = write_metadata(device, &self.draft)?;
-        let superblock = &done.superblock;
-        Ok(Report {
-            size: superblock.blocks_count() << superblock.block_size().log2(),
-            block_size: superblock.block_size().bytes(),
-            blocks: superblock.blocks_count(),
-            free_blocks: superblock.free_blocks_count(),
-            journal_blocks: self.draft.layout().journal_blocks(),
-            inodes: superblock.inodes_count(),
-            free_inodes: superblock.free_inodes_count(),
-            uuid: superblock.uuid(),
-        })
+        Ok(Report::new(&self.draft, &done))
     }
 }
 
@@ -321,12 +344,7 @@ fn write_inodes(
         .take(groups)
         .map(|p| p.inode_table)
         .collect();
-    let encoder = InodeEncoder {
-        tree,
-        placement,
-        huge_file: draft.superblock().has_ro_compat(RoCompat::HUGE_FILE),
-        now: Timestamp::from_secs(layout.options().time as i64),
-    };
+    let encoder = InodeEncoder::new(tree, placement, draft);
     let shape = TableShape {
         block_size: geometry.block_size(),
         inode_size: geometry.inode_size() as u16,

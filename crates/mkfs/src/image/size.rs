@@ -61,11 +61,11 @@ pub(super) fn of_empty(options: &BuildOptions) -> Result<FormatOptions, BuildErr
 }
 
 /// Places a tree in the smallest file system that holds it with headroom.
-pub(super) fn smallest<'t>(
-    tree: &'t Tree,
+pub(super) fn smallest(
+    tree: &Tree,
     format: &FormatOptions,
     headroom: Headroom,
-) -> Result<Planned<'t>, BuildError> {
+) -> Result<(Draft, Placement), BuildError> {
     let mut format = FormatOptions {
         block_size: Some(format.block_size.unwrap_or(BlockSize::K4)),
         ..format.clone()

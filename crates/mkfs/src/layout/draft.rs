@@ -308,6 +308,11 @@ impl Draft {
             .map(|(at, block)| (*at, block.as_slice()))
     }
 
+    /// The content of a block that was kept.
+    pub(crate) fn block(&self, at: Pblk) -> Option<&[u8]> {
+        self.blocks.get(&at).map(Vec::as_slice)
+    }
+
     pub(crate) fn zeroed(&self) -> &[Range<u64>] {
         &self.zeroed
     }

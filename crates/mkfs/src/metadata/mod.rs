@@ -3,6 +3,7 @@
 mod write;
 
 pub use write::{FinalMetadata, FormatWriteError, Target, finish, prepare, write_metadata};
+pub(crate) use write::{block_bitmap, encode_descriptors, inode_bitmap};
 
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, plan};

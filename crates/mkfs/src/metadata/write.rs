@@ -146,7 +146,7 @@ fn untouched(draft: &Draft, group: Group) -> PlanResult<u64> {
 }
 
 /// Fills `map` with the block bitmap of a group.
-fn block_bitmap(draft: &Draft, group: Group, map: &mut [u8]) -> PlanResult<()> {
+pub(crate) fn block_bitmap(draft: &Draft, group: Group, map: &mut [u8]) -> PlanResult<()> {
     let bits = draft.layout().geometry().cluster_bits();
     let blocks = blocks_of(draft, group)?;
     map.fill(0);
@@ -160,7 +160,7 @@ fn block_bitmap(draft: &Draft, group: Group, map: &mut [u8]) -> PlanResult<()> {
 }
 
 /// Fills `map` with the inode bitmap of a group.
-fn inode_bitmap(draft: &Draft, group: Group, map: &mut [u8]) {
+pub(crate) fn inode_bitmap(draft: &Draft, group: Group, map: &mut [u8]) {
     let inodes = inodes_of(draft, group);
     map.fill(0);
     for run in draft.inodes().runs_in(inodes.clone()) {
@@ -342,7 +342,7 @@ impl Writer<'_> {
 }
 
 /// The whole descriptor table, in whole blocks.
-fn encode_descriptors(
+pub(crate) fn encode_descriptors(
     geometry: &extant_format::geometry::Geometry,
     done: &FinalMetadata,
 ) -> PlanResult<Vec<u8>> {

@@ -14,6 +14,7 @@ use super::builder::{FLAGS_LATER, settable_flags};
 use super::error::{SourceError, SourceResult};
 use super::model::{DataExtent, Extents, FileType, NodeId, Origin, Tree};
 use super::root::Root;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 /// What is open for as long as a tree lives.
 #[derive(Debug)]
@@ -22,8 +23,30 @@ pub(crate) enum DataStore {
     Memory,
     /// The root of a directory source.
     Directory(Root),
-    /// The archive itself, or the file its data was spooled to.
-    Archive { file: File, path: PathBuf },
+    /// The archive itself, which has a stamp, or the file its data was spooled to.
+    Archive {
+        file: File,
+        path: PathBuf,
+        stamp: Option<Stamp>,
+    },
+}
+
+/// What an archive that is read in place had when its reading began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    size: u64,
+    mtime: (i64, u32),
+}
+
+impl Stamp {
+    /// The stamp that a file has now.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(Self {
+            size: stat.st_size.max(0) as u64,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        })
+    }
 }
 
 /// Flags of files that were opened, by node; of a source that is no directory there are none.
@@ -121,6 +144,53 @@ impl Tree {
         }
         self.open(id)?;
         Ok(self.late_flags.get(id).unwrap_or(0))
+    }
+
+    /// Finds out the flags of all nodes, in parallel, so that [`flags`](Self::flags) opens nothing
+    /// from now on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), for any regular file.
+    pub(crate) fn settle_flags(&self) -> SourceResult<()> {
+        let nodes = 0..self.len() as u32;
+        nodes
+            .into_par_iter()
+            .try_for_each(|index| self.flags(NodeId::from_index(index)).map(drop))
+    }
+
+    /// Compares an archive that is read in place with what it was.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Changed`] if its size or modification time differ, [`SourceError::Io`] if it
+    /// cannot be asked.
+    pub(crate) fn check_archive(&self) -> SourceResult<()> {
+        let DataStore::Archive {
+            file,
+            path,
+            stamp: Some(stamp),
+        } = &self.store
+        else {
+            return Ok(());
+        };
+        let found = Stamp::of(file).map_err(|e| SourceError::io("stat", path, e))?;
+        let changed = |field, found, expected| {
+            Err(SourceError::Changed {
+                path: path.clone(),
+                field,
+                found,
+                expected,
+            })
+        };
+        if found.size != stamp.size {
+            return changed("size", found.size.to_string(), stamp.size.to_string());
+        }
+        if found.mtime != stamp.mtime {
+            let text = |(sec, nsec): (i64, u32)| format!("{sec}.{nsec:09}");
+            return changed("modification time", text(found.mtime), text(stamp.mtime));
+        }
+        Ok(())
     }
 
     /// Reads one piece of a regular file: [`open`](Self::open) and

@@ -106,7 +106,11 @@ impl<'p> Filler<'p> {
         Ok(())
     }
 
-    fn fill(&mut self, part: &Part, bytes: &mut [u8]) -> WriteResult<()> {
+    /// Fills `bytes`, which are as long as the part, with what is placed there.
+    ///
+    /// # Errors
+    /// The source cannot be read or has changed.
+    pub(crate) fn fill(&mut self, part: &Part, bytes: &mut [u8]) -> WriteResult<()> {
         let placement = self.placement;
         match part.content {
             Content::File { node, lblk } => self.read_file(node, lblk, bytes),

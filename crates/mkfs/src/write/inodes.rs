@@ -1,18 +1,32 @@
 //! The inodes of a placed tree, and the tables they lie in.
 
+use crate::layout::Draft;
 use crate::place::{AttrInode, FAST_SYMLINK_MAX, LINK_MAX, MapKind, PlaceError, Placed, Placement};
 use crate::source::{FileType, Node, NodeId, Timestamp, Tree};
 use crate::write::{WriteError, WriteResult};
+use extant_format::features::RoCompat;
 use extant_format::inode::{DeviceNumber, Inode, InodeContext, InodeFlags, Mode};
 use extant_format::{Ino, Pblk};
 
 /// Makes the inodes of a placement.
 pub(crate) struct InodeEncoder<'p> {
-    pub(crate) tree: &'p Tree,
-    pub(crate) placement: &'p Placement,
-    pub(crate) huge_file: bool,
+    tree: &'p Tree,
+    placement: &'p Placement,
+    huge_file: bool,
     /// The time of what the builder makes itself.
-    pub(crate) now: Timestamp,
+    now: Timestamp,
+}
+
+impl<'p> InodeEncoder<'p> {
+    /// One for the inodes of a tree that was placed on a draft.
+    pub(crate) fn new(tree: &'p Tree, placement: &'p Placement, draft: &Draft) -> Self {
+        Self {
+            tree,
+            placement,
+            huge_file: draft.superblock().has_ro_compat(RoCompat::HUGE_FILE),
+            now: Timestamp::from_secs(draft.layout().options().time as i64),
+        }
+    }
 }
 
 impl InodeEncoder<'_> {

@@ -21,13 +21,13 @@ mod segments;
 mod tables;
 
 pub use error::{WriteError, WriteResult};
-pub(crate) use fill::Sink;
+pub(crate) use fill::{Filler, Sink};
 pub(crate) use inodes::InodeEncoder;
-pub(crate) use tables::{TableShape, write_tables};
+pub(crate) use segments::Part;
+pub(crate) use tables::{TableShape, fill_slots, write_tables};
 
 use crate::place::Placement;
 use crate::source::Tree;
-use fill::Filler;
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use segments::Segments;
 

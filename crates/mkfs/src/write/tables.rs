@@ -18,6 +18,27 @@ pub(crate) struct TableShape<'f> {
 /// Inodes encoded and written together: a table is worked on in stretches of this many blocks.
 const STRETCH_BLOCKS: u32 = 64;
 
+/// Fills `buffer`, which is zero, with the slots of `inos`, one after the other. `fixed` fills the
+/// slots of inodes that are not of the source.
+///
+/// # Errors
+/// A number that does not fit the format.
+pub(crate) fn fill_slots(
+    encoder: &InodeEncoder<'_>,
+    inos: Range<u32>,
+    inode_size: u16,
+    fixed: &dyn Fn(Ino, &mut [u8]) -> WriteResult<bool>,
+    buffer: &mut [u8],
+) -> WriteResult<()> {
+    let slots = buffer.chunks_exact_mut(usize::from(inode_size));
+    for (ino, slot) in inos.zip(slots) {
+        if !fixed(Ino::new(ino), slot)? {
+            encoder.encode(Ino::new(ino), slot)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes the inodes of `inos` into their tables. `fixed` fills the slots of inodes that are not
 /// of the source (the journal and its like).
 ///
@@ -41,12 +62,8 @@ pub(crate) fn write_tables(
             for start in (first..end).step_by(stretch as usize) {
                 let count = stretch.min(end - start);
                 buffer.fill(0);
-                let slots = buffer.chunks_exact_mut(usize::from(shape.inode_size));
-                for (ino, slot) in (start..start + count).zip(slots) {
-                    if !fixed(Ino::new(ino), slot)? {
-                        encoder.encode(Ino::new(ino), slot)?;
-                    }
-                }
+                let inos = start..start + count;
+                fill_slots(encoder, inos, shape.inode_size, fixed, &mut buffer)?;
                 let blocks = count.div_ceil(per_block) as usize;
                 let pblk =
                     shape.tables[group as usize].get() + u64::from((start - first) / per_block);

@@ -15,6 +15,7 @@ use flate2::bufread::GzDecoder;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::super::data::Stamp;
 use super::super::error::{SourceError, SourceResult};
 use super::super::model::DataExtent;
 use super::header::BLOCK;
@@ -38,7 +39,12 @@ pub(super) struct Input {
 
 enum InputKind {
     /// `base` is where the archive starts in the file.
-    Seekable { file: File, base: u64, len: u64 },
+    Seekable {
+        file: File,
+        base: u64,
+        len: u64,
+        stamp: Stamp,
+    },
     Stream {
         stream: ReadAhead,
         compressed: bool,
@@ -55,6 +61,7 @@ impl Input {
         if !meta.is_file() {
             return Self::from_stream(file, name, options);
         }
+        let stamp = Stamp::of(&file).map_err(fail)?;
         let base = rustix::fs::tell(&file).map_err(|e| fail(e.into()))?;
         let len = meta.len().saturating_sub(base);
         let mut head = vec![0; HEAD_LEN.min(usize::try_from(len).unwrap_or(HEAD_LEN))];
@@ -70,7 +77,12 @@ impl Input {
         Ok(Self {
             name: name.to_owned(),
             position: 0,
-            kind: InputKind::Seekable { file, base, len },
+            kind: InputKind::Seekable {
+                file,
+                base,
+                len,
+                stamp,
+            },
         })
     }
 
@@ -303,11 +315,12 @@ impl Input {
         }
     }
 
-    /// The file in which the data of the members is, and its name in errors.
-    pub(super) fn into_data(self) -> (File, PathBuf) {
+    /// The file in which the data of the members is, its name in errors, and its stamp if it is the
+    /// archive itself.
+    pub(super) fn into_data(self) -> (File, PathBuf, Option<Stamp>) {
         match self.kind {
-            InputKind::Seekable { file, .. } => (file, self.name),
-            InputKind::Stream { spool, .. } => (spool.file, self.name),
+            InputKind::Seekable { file, stamp, .. } => (file, self.name, Some(stamp)),
+            InputKind::Stream { spool, .. } => (spool.file, self.name, None),
         }
     }
 }

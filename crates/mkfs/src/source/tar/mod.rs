@@ -129,7 +129,7 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
         .assembly
         .finish()
         .map_err(|(offset, name, problem)| problem.at(&input, offset, Some(&name)))?;
-    let (file, path) = input.into_data();
+    let (file, path, stamp) = input.into_data();
     let mut warnings = Vec::new();
     if let Some((flag, name)) = &first_unknown {
         warnings.push(format!(
@@ -148,7 +148,7 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
             path.display()
         ));
     }
-    let mut tree = builder.finish_with(DataStore::Archive { file, path })?;
+    let mut tree = builder.finish_with(DataStore::Archive { file, path, stamp })?;
     tree.warnings = warnings;
     Ok(tree)
 }

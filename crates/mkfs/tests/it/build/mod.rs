@@ -9,6 +9,7 @@ mod matrix;
 mod output;
 mod random;
 mod reproducible;
+mod served;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::torture::random_plan;
 
-fn random_variant(rng: &mut Rng) -> Variant {
+pub(super) fn random_variant(rng: &mut Rng) -> Variant {
     const FEATURES: [&str; 17] = [
         "",
         "",
