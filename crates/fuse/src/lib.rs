@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `options` | what a mount is told, as `-o` has it |
 //! | `session` | the life of a mount: from a file system and a directory to its clean end |
-//! | `sandbox` | what a process that reads an image gives up |
 //! | `inherited` | descriptors that it was started with |
 //! | `rights` | whether it may do everything to files |
 //! | `signals` | the signals that end it |
@@ -59,7 +58,6 @@ mod presence;
 mod protocol;
 mod rights;
 mod ring;
-mod sandbox;
 mod service;
 mod session;
 mod signals;

@@ -7,10 +7,10 @@ use crate::kernel::Channel;
 use crate::memory::{GiveBack, Giving, Pressure};
 use crate::mounts::{self, Keeping, MountId, set_keeping};
 use crate::options::{Options, machine_memory};
-use crate::sandbox;
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::unmount::{clear, has_helper, sync_and_detach};
+use extant_confine::Confinement;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
 use extant_format::Ino;
@@ -128,8 +128,10 @@ impl Attached {
     /// unmounts, unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
         let memory = self.options.memory_limit(machine_memory());
-        let filtered = sandbox::confine(memory, self.channel.has_rings(), self.carrier);
-        self.is_filtered = filtered.map_err(MountError::Sandbox)?;
+        let confinement = Confinement::new(memory)
+            .rings(self.channel.has_rings())
+            .socket(self.carrier);
+        self.is_filtered = confinement.enforce().map_err(MountError::Sandbox)?;
         Ok(())
     }
 
@@ -252,7 +254,7 @@ impl Mounted {
         // All that are needed are there.
         let ended = ended.and_then(|()| {
             if self.is_filtered {
-                sandbox::start_no_more_threads().map_err(MountError::Sandbox)
+                extant_confine::start_no_more_threads().map_err(MountError::Sandbox)
             } else {
                 Ok(())
             }

@@ -108,12 +108,12 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 /// Files outside those that use a plain lock or a plain shared read-modify-write.
 pub(super) const LOCKS: &[(&str, &str)] = &[];
 
-/// What may start another program: of what users run, only a mount, which starts itself again in
-/// the background, and without privileges needs the system's helper to mount and unmount.
+/// What may start another program: of what users run, a mount and a server, which start themselves
+/// again, and a mount without privileges, which needs the system's helper to mount and unmount.
 pub(super) const MAY_RUN_PROGRAMS: &[&str] = &[
     "crates/testkit/",
     "crates/bench/",
-    "crates/cli/src/commands/mount/background.rs",
+    "crates/cli/src/commands/again.rs",
     "crates/fuse/src/attach.rs",
     "crates/fuse/src/unmount.rs",
     "xtask/",
@@ -130,6 +130,7 @@ pub(super) const ADAPTERS: &[&str] = &[
 /// For each crate of ours, the crates of ours that it may depend on. Not listed: must not exist.
 /// The testkit comes on top for tests.
 pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
+    ("extant-confine", &[]),
     ("extant-format", &[]),
     ("extant-host", &[]),
     ("extant-sync", &[]),
@@ -196,6 +197,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "extant-fuse",
         &[
+            "extant-confine",
             "extant-core",
             "extant-blockdev",
             "extant-format",
@@ -211,6 +213,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "extant",
             "extant-blockdev",
+            "extant-confine",
             "extant-core",
             "extant-format",
             "extant-formats",

@@ -1,9 +1,9 @@
 //! Which system calls a confined process has left, and with which arguments.
 
+use crate::Confinement;
 use libc::{c_int, c_long};
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use std::collections::BTreeMap;
-use std::os::fd::RawFd;
 
 /// `IORING_REGISTER_ENABLE_RINGS` of `linux/io_uring.h`: begins with a ring that was made before.
 const ENABLE_RING: c_int = 12;
@@ -111,6 +111,19 @@ pub(super) const WITHOUT: &[i64] = &[libc::SYS_clone3];
 /// What starts threads, after all are there.
 pub(super) const THREADS: &[i64] = &[libc::SYS_clone];
 
+/// What a server calls beside the rest, with any arguments: about sockets of clients, which it has
+/// from its listening socket alone, and about files that grow, of which all are open.
+const SERVING: &[i64] = &[
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_setsockopt,
+    libc::SYS_ftruncate,
+];
+
+/// What opens files of a directory. Which ones is Landlock's to say.
+const OPENING: &[i64] = &[libc::SYS_openat, libc::SYS_openat2];
+
 /// `SECCOMP_SET_MODE_FILTER` and `SECCOMP_FILTER_FLAG_TSYNC` of `linux/seccomp.h`: one more filter,
 /// for all threads.
 const ADD_FILTER: u64 = 1;
@@ -124,16 +137,11 @@ pub(super) fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// Lists all that process `own` may call, with rings or without, and with the socket `carrier`
-/// behind which its device is, if it is there.
+/// Lists all that process `own` may call, and what `kept` adds to it.
 ///
 /// # Errors
 /// None that depends on anything but this file.
-pub(super) fn allowed(
-    own: u32,
-    has_rings: bool,
-    carrier: Option<RawFd>,
-) -> Result<Rules, BackendError> {
+pub(super) fn allowed(own: u32, kept: &Confinement) -> Result<Rules, BackendError> {
     let mut rules = plain(ALLOWED);
     let own = u64::from(own);
     let one_of = |arg, values: &[c_int]| -> Result<Vec<SeccompRule>, BackendError> {
@@ -198,7 +206,7 @@ pub(super) fn allowed(
         ),
     ];
     rules.extend(conditional);
-    if has_rings {
+    if kept.rings {
         rules.extend([
             // What a ring may do was decided when it was made.
             (libc::SYS_io_uring_enter, Vec::new()),
@@ -210,12 +218,20 @@ pub(super) fn allowed(
             ),
         ]);
     }
-    if let Some(carrier) = carrier {
+    if let Some(socket) = kept.socket {
         // The process at the other end takes no descriptors, and gives none.
         for call in [libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_shutdown] {
-            let of_socket = rule(0, SeccompCmpOp::Eq, u64::from(carrier.cast_unsigned()))?;
+            let of_socket = rule(0, SeccompCmpOp::Eq, u64::from(socket.cast_unsigned()))?;
             rules.insert(call, vec![of_socket]);
         }
+    }
+    if let Some(listener) = kept.listener {
+        let of_listener = rule(0, SeccompCmpOp::Eq, u64::from(listener.cast_unsigned()))?;
+        rules.insert(libc::SYS_accept4, vec![of_listener]);
+        rules.extend(plain(SERVING));
+    }
+    if kept.directory.is_some() {
+        rules.extend(plain(OPENING));
     }
     Ok(rules)
 }
