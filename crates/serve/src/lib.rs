@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `server` | [`NbdServer`]: listening, the threads of each connection, the end |
 //! | `address` | [`Listen`] |
+//! | `activity` | what clients do: which one gives way to another |
 //! | `negotiate` | options, until a client has chosen the export |
 //! | `transmit` | requests and replies |
 //! | `wire` | numbers of the protocol |
@@ -23,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod activity;
 mod address;
 mod negotiate;
 mod server;

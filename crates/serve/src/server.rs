@@ -1,15 +1,16 @@
 //! Listening, the threads of each connection, and the end of it all.
 
+use crate::activity::{Activity, Flushes};
 use crate::address::Listen;
 use crate::negotiate::negotiate;
 use crate::transmit::Session;
 use extant_blockdev::{DeviceError, DeviceResult, SharedDevice};
 use extant_sync::{LockClass, Mutex, Rank};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -18,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-static CLIENTS: LockClass = LockClass::new("served clients", Rank::Leaf);
+static CLIENTS: LockClass = LockClass::new("served clients", Rank::DeviceQueue);
 
 /// Time without a sign of a client's host until it is asked for one.
 const UNTIL_ASKED: Duration = Duration::from_secs(300);
@@ -29,7 +30,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How much a server does at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at most; further ones are closed at once.
+    /// Connections at most. A further one takes the place of one that is idle, or else is closed at
+    /// once.
     pub connections: usize,
     /// Threads of each connection: requests of it that are done at a time.
     pub threads: usize,
@@ -37,16 +39,21 @@ pub struct Limits {
     pub payload: u32,
     /// Time in which a client must have chosen the export: one that does not has its place taken.
     pub negotiation: Duration,
+    /// Time without a request after which a connection is idle, if a flush has covered what was
+    /// changed on it: where there are too many, the one that is idle for longest is closed.
+    pub idle: Duration,
 }
 
 impl Default for Limits {
-    /// 16 connections with 4 threads each, 32 MiB, which clients take for granted, and 20 seconds.
+    /// 16 connections with 4 threads each, 32 MiB, which clients take for granted, 20 seconds to
+    /// choose the export, and a minute until a connection is idle.
     fn default() -> Self {
         Self {
             connections: 16,
             threads: 4,
             payload: 32 << 20,
             negotiation: Duration::from_secs(20),
+            idle: Duration::from_secs(60),
         }
     }
 }
@@ -98,6 +105,7 @@ pub(crate) struct Shared {
     lost: OnceLock<String>,
     ends: AtomicBool,
     clients: Mutex<Clients>,
+    pub(crate) flushes: Flushes,
 }
 
 impl Shared {
@@ -116,6 +124,7 @@ impl Shared {
         if let Some(reason) = self.lost.get() {
             return Err(failed(reason));
         }
+        let number = self.flushes.begin();
         let flushed = self.device.flush();
         match (&flushed, self.lost.get()) {
             (Ok(()), Some(reason)) => Err(failed(reason)),
@@ -123,7 +132,10 @@ impl Shared {
                 let _ = self.lost.set(e.to_string());
                 flushed
             }
-            (Ok(()), None) => flushed,
+            (Ok(()), None) => {
+                self.flushes.succeeded(number);
+                flushed
+            }
         }
     }
 }
@@ -131,7 +143,32 @@ impl Shared {
 #[derive(Debug, Default)]
 struct Clients {
     last: u64,
-    sockets: Vec<(u64, Socket)>,
+    connected: Vec<Client>,
+}
+
+/// A connection that is served.
+#[derive(Debug)]
+struct Client {
+    number: u64,
+    socket: Socket,
+    activity: Arc<Activity>,
+}
+
+impl Clients {
+    /// Closes the connection that is idle for longest. Returns whether there is one.
+    fn close_idle(&mut self, least: Duration, flushes: &Flushes) -> bool {
+        let idle = self.connected.iter().enumerate();
+        let idle = idle.filter_map(|(index, client)| {
+            let since = client.activity.idle_since(least, flushes)?;
+            Some((since, index))
+        });
+        let Some((_, index)) = idle.min() else {
+            return false;
+        };
+        // Its threads find out.
+        self.connected.remove(index).socket.shutdown(Shutdown::Both);
+        true
+    }
 }
 
 /// A connection, or a second handle of it.
@@ -208,19 +245,24 @@ enum Listener {
 }
 
 impl Listener {
-    /// Waits a while for a client: the end is noticed also where the socket's path leads nowhere
-    /// any more.
-    fn has_client(&self) -> bool {
-        let descriptor = match self {
+    /// Waits for a client, or until `wake` has something to read.
+    fn has_client(&self, wake: &OwnedFd) -> bool {
+        let listener = self.as_fd();
+        let mut both = [
+            PollFd::new(&listener, PollFlags::IN),
+            PollFd::new(wake, PollFlags::IN),
+        ];
+        // What else there is, accepting says.
+        poll(&mut both, None).is_ok() && !both[0].revents().is_empty()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
             Self::Unix(listener) => listener.as_fd(),
             Self::Tcp(listener) => listener.as_fd(),
-        };
-        let mut only = [PollFd::new(&descriptor, PollFlags::IN)];
-        let pause = Timespec {
-            tv_sec: 0,
-            tv_nsec: 500_000_000,
-        };
-        poll(&mut only, Some(&pause)).is_ok_and(|ready| ready > 0)
+        }
     }
 }
 
@@ -230,13 +272,14 @@ pub struct NbdServer {
     listener: Listener,
     listen: Listen,
     shared: Arc<Shared>,
+    wake: Arc<OwnedFd>,
 }
 
 /// What ends a server. Clones end the same one.
 #[derive(Debug, Clone)]
 pub struct Stop {
-    listen: Listen,
     shared: Arc<Shared>,
+    wake: Arc<OwnedFd>,
 }
 
 impl Stop {
@@ -244,14 +287,11 @@ impl Stop {
     /// answered.
     pub fn stop(&self) {
         self.shared.ends.store(true, Ordering::SeqCst);
-        for (_, socket) in &self.shared.clients.lock().sockets {
-            socket.shutdown(Shutdown::Read);
+        for client in &self.shared.clients.lock().connected {
+            client.socket.shutdown(Shutdown::Read);
         }
-        // Has it look.
-        let _ = match &self.listen {
-            Listen::Unix(path) => UnixStream::connect(path).map(drop),
-            Listen::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).map(drop),
-        };
+        // Has it look. It looks already where the count is as large as it can be.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
@@ -275,18 +315,26 @@ impl NbdServer {
             Listen::Unix(path) => {
                 make_way(path)?;
                 let listener = UnixListener::bind(path).map_err(refuse)?;
+                listener.set_nonblocking(true).map_err(refuse)?;
                 (Listener::Unix(listener), listen.clone())
             }
             Listen::Tcp(host, port) => {
                 let listener = TcpListener::bind((host.as_str(), *port)).map_err(refuse)?;
+                listener.set_nonblocking(true).map_err(refuse)?;
                 let port = listener.local_addr().map_err(refuse)?.port();
                 (Listener::Tcp(listener), Listen::Tcp(host.clone(), port))
             }
         };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(|source| ServeError::Listen {
+            listen: listen.clone(),
+            source: source.into(),
+        })?;
         Ok(Self {
             listener,
             listen,
             shared: Arc::new(shared),
+            wake: Arc::new(wake),
         })
     }
 
@@ -298,8 +346,8 @@ impl NbdServer {
     /// Returns what ends it.
     pub fn stop(&self) -> Stop {
         Stop {
-            listen: self.listen.clone(),
             shared: Arc::clone(&self.shared),
+            wake: Arc::clone(&self.wake),
         }
     }
 
@@ -310,7 +358,7 @@ impl NbdServer {
     pub fn run(self) -> DeviceResult<()> {
         thread::scope(|scope| {
             while !self.shared.ends.load(Ordering::SeqCst) {
-                if !self.listener.has_client() {
+                if !self.listener.has_client(&self.wake) {
                     continue;
                 }
                 let accepted = match &self.listener {
@@ -339,37 +387,53 @@ impl NbdServer {
     fn take_leave(&self) {
         let clients = &self.shared.clients;
         let over = Instant::now() + FAREWELL;
-        while !clients.lock().sockets.is_empty() && Instant::now() < over {
+        while !clients.lock().connected.is_empty() && Instant::now() < over {
             thread::sleep(Duration::from_millis(5));
         }
-        for (_, socket) in &clients.lock().sockets {
-            socket.shutdown(Shutdown::Both);
+        for client in &clients.lock().connected {
+            client.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Begins with a client, unless there are too many.
+    /// Begins with a client, unless there are too many and none is idle.
     fn admit<'s>(&'s self, scope: &'s thread::Scope<'s, '_>, socket: Socket) {
         let Ok(second) = socket.again() else { return };
+        let activity = Arc::new(Activity::new());
         let number = {
+            let Limits {
+                connections, idle, ..
+            } = self.shared.limits;
             let mut clients = self.shared.clients.lock();
-            if clients.sockets.len() >= self.shared.limits.connections
-                || self.shared.ends.load(Ordering::SeqCst)
+            if self.shared.ends.load(Ordering::SeqCst)
+                || clients.connected.len() >= connections
+                    && !clients.close_idle(idle, &self.shared.flushes)
             {
                 return;
             }
             clients.last += 1;
             let number = clients.last;
-            clients.sockets.push((number, second));
+            clients.connected.push(Client {
+                number,
+                socket: second,
+                activity: Arc::clone(&activity),
+            });
             number
         };
         let begun = thread::Builder::new().spawn_scoped(scope, move || {
             let _leaves = Leaves(&self.shared, number);
             // What is wrong with a client ends its connection, and is no matter of the server.
-            let _ = serve(&self.shared, socket);
+            let _ = serve(&self.shared, socket, &activity);
         });
         if begun.is_err() {
             drop(Leaves(&self.shared, number));
         }
+    }
+}
+
+/// The listening socket, for a process that gives up everything else.
+impl AsFd for NbdServer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 
@@ -397,7 +461,7 @@ pub fn serve_connection(
     };
     let shared = of_device(device, options);
     // What is wrong with the client ends the connection.
-    let _ = serve(&shared, Socket::Unix(socket));
+    let _ = serve(&shared, Socket::Unix(socket), &Activity::new());
     shared.flush()
 }
 
@@ -421,6 +485,7 @@ fn of_device(device: SharedDevice, options: ServeOptions) -> Shared {
         lost: OnceLock::new(),
         ends: AtomicBool::new(false),
         clients: Mutex::new(&CLIENTS, Clients::default()),
+        flushes: Flushes::new(),
     }
 }
 
@@ -441,11 +506,11 @@ struct Leaves<'a>(&'a Shared, u64);
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         let mut clients = self.0.clients.lock();
-        clients.sockets.retain(|(number, socket)| {
-            if *number == self.1 {
-                socket.shutdown(Shutdown::Both);
+        clients.connected.retain(|client| {
+            if client.number == self.1 {
+                client.socket.shutdown(Shutdown::Both);
             }
-            *number != self.1
+            client.number != self.1
         });
     }
 }
@@ -486,7 +551,7 @@ impl Write for Hurried<'_> {
 }
 
 /// Serves one client until it leaves.
-fn serve(shared: &Shared, mut socket: Socket) -> io::Result<()> {
+fn serve(shared: &Shared, mut socket: Socket, activity: &Activity) -> io::Result<()> {
     let mut hurried = Hurried {
         socket: &mut socket,
         over: Instant::now() + shared.limits.negotiation,
@@ -495,11 +560,13 @@ fn serve(shared: &Shared, mut socket: Socket) -> io::Result<()> {
         return Ok(());
     };
     socket.set_patience(None)?;
+    activity.has_chosen();
     let session = Session::new(
         io::BufReader::with_capacity(16 << 10, socket.again()?),
         socket.again()?,
         shared,
         settled,
+        activity,
     );
     let work = || {
         // A client that waits for an answer which never comes would wait for ever.

@@ -1,5 +1,6 @@
 //! Requests and replies.
 
+use crate::activity::Activity;
 use crate::negotiate::{ALLOCATION, Settled, wrong};
 use crate::server::Shared;
 use crate::wire::{self, chunk, command, error, flag};
@@ -49,6 +50,16 @@ struct Request {
     len: u32,
 }
 
+impl Request {
+    /// Whether it is one that changes the export.
+    fn changes(&self) -> bool {
+        matches!(
+            self.command,
+            command::WRITE | command::TRIM | command::WRITE_ZEROES
+        )
+    }
+}
+
 /// Memory for the data of requests. That of usual ones is kept from one to the next; more is had
 /// and given back with each.
 struct Memory {
@@ -78,13 +89,14 @@ impl Memory {
 type Taken<'s, 'm> = Option<(Request, &'m mut [u8], Room<'s>)>;
 
 /// One connection after its negotiation, as its threads share it.
-pub(crate) struct Session<R, W> {
+pub(crate) struct Session<'a, R, W> {
     reading: Mutex<R>,
     writing: Mutex<W>,
     /// Bytes that requests may carry beside those under way.
     room: Mutex<u32>,
     more: Condvar,
     settled: Settled,
+    activity: &'a Activity,
 }
 
 /// Room for the data of one request.
@@ -101,14 +113,21 @@ impl Drop for Room<'_> {
     }
 }
 
-impl<R: Read, W: Write> Session<R, W> {
-    pub(crate) fn new(reading: R, writing: W, shared: &Shared, settled: Settled) -> Self {
+impl<'a, R: Read, W: Write> Session<'a, R, W> {
+    pub(crate) fn new(
+        reading: R,
+        writing: W,
+        shared: &Shared,
+        settled: Settled,
+        activity: &'a Activity,
+    ) -> Self {
         Self {
             reading: Mutex::new(&READING, reading),
             writing: Mutex::new(&WRITING, writing),
             room: Mutex::new(&ROOM, shared.limits.payload),
             more: Condvar::new(),
             settled,
+            activity,
         }
     }
 
@@ -186,7 +205,13 @@ impl<R: Read, W: Write> Session<R, W> {
     }
 
     fn serve(&self, shared: &Shared, request: &Request, data: &mut [u8]) -> io::Result<()> {
+        self.activity.begin();
         let result = perform(shared, request, data, self.settled);
+        // One that failed may have changed a part.
+        let needs_flush = request.changes() && !shared.is_read_only;
+        let is_covered = result.is_ok() && request.flags & flag::FUA != 0;
+        let needs = (needs_flush && !is_covered).then(|| shared.flushes.next());
+        self.activity.end(needs);
         match result {
             Ok(Reply::Done) => self.reply_done(request),
             Ok(Reply::Data) => self.reply_data(request, data),
@@ -260,7 +285,12 @@ impl<R: Read, W: Write> Session<R, W> {
         while !slices.is_empty() {
             match stream.write_vectored(slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => io::IoSlice::advance_slices(&mut slices, count),
+                Ok(count) => {
+                    io::IoSlice::advance_slices(&mut slices, count);
+                    if !slices.is_empty() {
+                        self.activity.goes_on();
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -304,10 +334,7 @@ fn perform(
         let text = format!("the flags {flags:#x} mean nothing to this request");
         return Err(Failure(error::INVAL, text));
     }
-    let is_change = matches!(
-        command,
-        command::WRITE | command::TRIM | command::WRITE_ZEROES
-    );
+    let is_change = request.changes();
     if is_change && shared.is_read_only {
         let text = "the export is for reading only".to_owned();
         return Err(Failure(error::PERM, text));

@@ -322,3 +322,74 @@ fn errors_of_the_device_are_told_by_their_numbers() {
     stream.write_all(&write).expect("a request");
     assert_eq!(answer(&mut stream), 5);
 }
+
+/// Time after which clients of the crowded server are idle.
+const IDLE: Duration = Duration::from_millis(1500);
+
+/// A server with two places, on which clients are soon idle.
+fn crowded() -> Running {
+    let options = ServeOptions {
+        limits: Limits {
+            connections: 2,
+            idle: IDLE,
+            ..Limits::default()
+        },
+        ..ServeOptions::default()
+    };
+    Running::new(MemoryDevice::new(SIZE), options)
+}
+
+/// Has a client do something, without an error.
+fn asks(stream: &mut UnixStream, bytes: &[u8]) {
+    stream.write_all(bytes).expect("a request");
+    assert_eq!(answer(stream), 0);
+}
+
+#[test]
+fn where_all_places_are_taken_the_client_that_is_idle_for_longest_gives_way() {
+    let running = crowded();
+    let (mut first, mut second) = (chosen(&running), chosen(&running));
+    assert!(is_closed(&mut client(&running)), "nobody is idle yet");
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    asks(&mut first, &request(0, 3, 0, 0));
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    // Both are idle, and the first one has asked something since.
+    let mut third = chosen(&running);
+    assert!(is_closed(&mut second));
+    asks(&mut first, &request(0, 3, 0, 0));
+    asks(&mut third, &request(0, 3, 0, 0));
+    // Half a request is none.
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    let half = [request(0, 1, 0, 512), vec![1; 100]].concat();
+    first.write_all(&half).expect("a part");
+    asks(&mut third, &request(0, 3, 0, 0));
+    still_serves(&running);
+    assert!(is_closed(&mut first));
+    asks(&mut third, &request(0, 3, 0, 0));
+}
+
+#[test]
+fn a_client_with_changes_that_no_flush_has_covered_keeps_its_place() {
+    let running = crowded();
+    let (mut writer, mut other) = (chosen(&running), chosen(&running));
+    let write = [request(0, 1, 0, 4), vec![1; 4]].concat();
+    asks(&mut writer, &write);
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    asks(&mut other, &[request(1, 1, 4096, 4), vec![2; 4]].concat());
+    // What the other one wrote was made durable at once, and with it all from before.
+    asks(&mut writer, &write);
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    let mut third = chosen(&running);
+    assert!(is_closed(&mut other), "it is idle for as long");
+    std::thread::sleep(IDLE + Duration::from_millis(100));
+    asks(&mut third, &request(0, 0, 0, 4096));
+    let mut content = [0; 4096];
+    third.read_exact(&mut content).expect("data");
+    assert_eq!(content[..4], [1; 4]);
+    assert!(is_closed(&mut client(&running)), "nobody can give way");
+    // A flush on any connection covers it.
+    asks(&mut third, &request(0, 3, 0, 0));
+    still_serves(&running);
+    assert!(is_closed(&mut writer));
+    asks(&mut third, &request(0, 3, 0, 0));
+}
