@@ -238,7 +238,7 @@ pub(crate) enum Command {
     Mount(Mount),
     Umount(Umount),
     Stats(Stats),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Completions(Completions),
     Man(Man),
 }
@@ -277,6 +277,19 @@ pub(crate) struct Mkfs {
     /// into `default.castr` beside the image.
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
+    #[command(flatten)]
+    pub(crate) plan: Plan,
+    /// Say nothing about what was made
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Say what was made as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A file system to be made: its size, what fills it, its format, its identity.
+#[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
+pub(crate) struct Plan {
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the
     /// headroom
     ///
@@ -361,12 +374,6 @@ pub(crate) struct Mkfs {
     /// Threads; one per processor if not given
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
-    /// Say nothing about what was made
-    #[arg(short, long, conflicts_with = "json")]
-    pub(crate) quiet: bool,
-    /// Say what was made as one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// How inode tables are initialised.

@@ -1,5 +1,7 @@
 //! The command line of `extant serve`.
 
+use super::Plan;
+use crate::failure::{Failure, Outcome};
 use clap::Args as ClapArgs;
 use extant_serve::Listen;
 use std::path::PathBuf;
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 Examples:
   extant serve disk.img --nbd unix:disk.sock --read-only
   extant serve whole-disk.img --partition 1 --nbd 127.0.0.1:0 --export data
+  extant serve --from ./rootfs --size 4G --writable --nbd unix:disk.sock
 
 The protocol is NBD. Clients are the kernel's nbd-client, QEMU, nbdcopy, nbdinfo and others; the \
 address for them goes to standard output as soon as they can connect. Several may be connected at \
@@ -18,19 +21,30 @@ a time, and see one disk.
 What IMAGE is, is seen from its content, as by `extant convert`. An image that its user has written \
 to at will may look like another format: --image-format raw takes its bytes as they are.
 
+With --from the image is nowhere: it is planned as `extant mkfs` would make it, with the same \
+options, and each block is made when a client reads it, data from the files of DIR or the archive. \
+These must stay as they are. What has changed or is gone gives clients an I/O error, and its name \
+goes to standard error. With --writable changes go to a temporary file (in TMPDIR), and are gone \
+at the end. The UUID is another one each time, unless --uuid or SOURCE_DATE_EPOCH says which.
+
 It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all is durable then.
 
 There is no encryption and no password: a Unix socket is for the users who may write to it, a port \
-for everybody who can reach it.")]
+for everybody who can reach it. The process that answers clients can open no files (but those of \
+the DIR that it serves) and make no connections. --no-sandbox turns that off.")]
 pub(crate) struct Serve {
     /// The image or block device
-    pub(crate) image: PathBuf,
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    pub(crate) image: Option<PathBuf>,
     /// Where to listen: a Unix socket to make, or a host and a port (0 lets the system choose)
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     pub(crate) nbd: Listen,
     /// Refuse changes
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
+    /// With --from, take changes, and forget them at the end
+    #[arg(short, long, requires = "from", conflicts_with = "read_only")]
+    pub(crate) writable: bool,
     /// The name of the export, which clients must ask for
     #[arg(
         long,
@@ -40,6 +54,32 @@ pub(crate) struct Serve {
     )]
     pub(crate) export: String,
     /// As --image-format: `raw` serves the bytes of the image as they are, whatever they look like
-    #[arg(long, value_name = "raw")]
+    #[arg(long, value_name = "raw", conflicts_with = "from")]
     pub(crate) format: Option<String>,
+    /// Do not confine the process that answers clients: for a kernel that cannot, and clients that
+    /// are trusted
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+    #[command(flatten)]
+    pub(crate) plan: Plan,
+}
+
+impl Serve {
+    /// Refuses to be told how to make a file system where there is an image.
+    pub(crate) fn refuse_meaningless_plan(&self) -> Outcome {
+        if self.plan.from.is_some() {
+            return Ok(());
+        }
+        if self.writable {
+            return Err(Failure::usage(
+                "--writable goes with --from: an image takes changes unless --read-only is given",
+            ));
+        }
+        if self.plan != Plan::default() {
+            return Err(Failure::usage(
+                "an image is served as it is: options about making a file system go with --from",
+            ));
+        }
+        Ok(())
+    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 const HEADING: &str = "Owners, devices and labels";
 
 /// What is put beside the source, and who owns what.
-#[derive(Debug, Clone, Default, ClapArgs)]
+#[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
 pub(crate) struct Tables {
     /// Put a small file with this text at a path; a line feed ends it (`/etc/hostname=box`). May be
     /// given more than once

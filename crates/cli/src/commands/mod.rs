@@ -1,6 +1,7 @@
 //! One command per file.
 
 mod acl;
+mod again;
 mod cat;
 mod chattr;
 mod check;

@@ -64,7 +64,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
 /// Whether a command writes what depends on the time.
 pub(super) fn uses_the_time(path: &[&str]) -> bool {
     // Only commands that change images have no use for a backup of the superblock.
-    let changes_images = || location_options(path) == PART && path != ["serve"];
+    let changes_images = || location_options(path) == PART;
     matches!(path, [] | ["cp" | "quota" | "man" | "xattr" | "acl"]) || changes_images()
 }
 

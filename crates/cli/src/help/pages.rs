@@ -236,7 +236,7 @@ fn environment(page: &mut Page, command: &Command) {
     }
     if path
         .first()
-        .is_some_and(|name| ["cp", "mkfs"].contains(name))
+        .is_some_and(|name| ["cp", "mkfs", "serve"].contains(name))
     {
         let meaning = "Set to 1, no owners are asked of pseudo(1), under which the command runs.";
         page.item("PSEUDO_DISABLED", [meaning]);

@@ -220,6 +220,10 @@ impl Desk {
             let _ = fs::remove_file(self.at(name));
             copy_of(&self.place.arg(from), &self.place.arg(name));
         }
+        if ["mkfs", "build", "remote"].contains(&command) {
+            let tar = "tar -C rootfs -c . | zstd -q > rootfs.tar.zst";
+            assert!(self.shell(tar).status.success());
+        }
         match command {
             "convert" => {
                 for name in [
@@ -236,8 +240,6 @@ impl Desk {
                 for name in ["rootfs.img", "empty.img", "disk.qcow2"] {
                     let _ = fs::remove_file(self.at(name));
                 }
-                let tar = "tar -C rootfs -c . | zstd -q > rootfs.tar.zst";
-                assert!(self.shell(tar).status.success());
             }
             // Where it goes there is no file yet.
             "" => fs::remove_file(self.at("rootfs.img")).unwrap(),

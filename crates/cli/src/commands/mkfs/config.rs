@@ -1,7 +1,7 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
 use super::tables::Tables as Owners;
-use crate::args::{Mkfs, TableInit, Whereabouts};
+use crate::args::{self, Mkfs, TableInit, Whereabouts};
 use crate::chunks::Chunking;
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
@@ -15,7 +15,7 @@ use extant_mkfs::defaults::{
     FeatureRequest, FormatOptions, InodeDensity, JournalSize, Profile, TableInit as Tables,
 };
 use extant_mkfs::source::{
-    Excludes, Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, Tree,
+    Excludes, Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, Tree, read_source,
 };
 use extant_mkfs::standing::Identity;
 use extant_mkfs::{BuildOptions, Headroom, Size};
@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A file system to be made.
+/// An image to be made.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) image: PathBuf,
@@ -33,14 +33,20 @@ pub(super) struct Config {
     pub(super) container: Container,
     /// Where its chunks go, if it is made in chunks.
     pub(super) chunking: Option<Chunking>,
-    /// Where the source is; without one the file system is empty.
-    pub(super) from: Option<PathBuf>,
     /// The bytes of something that exists which the file system may take.
     pub(super) window: Option<Range<u64>>,
-    pub(super) normalisation: Normalisation,
-    /// What is put beside the source, and tables of owners.
-    pub(super) tables: Owners,
+    pub(super) plan: Plan,
     pub(super) say: Say,
+}
+
+/// A file system to be made.
+#[derive(Debug)]
+pub(in crate::commands) struct Plan {
+    /// Where the source is; without one the file system is empty.
+    from: Option<PathBuf>,
+    normalisation: Normalisation,
+    /// What is put beside the source, and tables of owners.
+    tables: Owners,
     excludes: Excludes,
     size: Size,
     format: Format,
@@ -105,7 +111,6 @@ impl Config {
                 "--journal is about reading: a new image has its journal inside",
             ));
         }
-        let epoch = source_date_epoch()?;
         let in_place = on.is_some() || location.partition.is_some() || location.offset.is_some();
         let container = match on {
             Some(_) => Container::Raw,
@@ -126,9 +131,63 @@ impl Config {
             },
             None => Window::new(&args.image, container, location)?,
         };
+        let size = size_of(&args.plan, &args.image, &window)?;
+        let plan = Plan::new(
+            &args.plan,
+            size,
+            window.sector_size,
+            image_inside_source(args),
+        )?;
+        Ok(Self {
+            image: args.image.clone(),
+            container,
+            chunking: Chunking::of(container, &args.image, None, None)?,
+            window: window.offset.map(|start| {
+                // What begins at an offset alone has no end of its own.
+                let room = window.room.filter(|_| location.offset.is_none());
+                let end = room.and_then(|room| start.checked_add(room));
+                start..end.unwrap_or(u64::MAX)
+            }),
+            plan,
+            say: match (args.quiet, args.json) {
+                (true, _) => Say::Nothing,
+                (false, true) => Say::Json,
+                (false, false) => Say::Text,
+            },
+        })
+    }
+
+    /// Where data of an archive goes that cannot be read in place: where there must be room for it
+    /// anyway.
+    pub(super) fn spool_dir(&self) -> Option<&Path> {
+        let dir = self.image.parent();
+        dir.filter(|dir| !dir.as_os_str().is_empty() && dir.is_dir())
+    }
+}
+
+impl Plan {
+    /// Checks what was asked for of an image that is nowhere, and made when it is read.
+    pub(in crate::commands) fn of_served(args: &args::Plan) -> Outcome<Self> {
+        let nowhere = Window {
+            offset: None,
+            room: None,
+            sector_size: 512,
+        };
+        let size = size_of(args, Path::new(""), &nowhere)?;
+        let mut plan = Self::new(args, size, nowhere.sector_size, None)?;
+        // Threads of their own end when the plan is made, and are not there when clients come.
+        plan.threads = plan
+            .threads
+            .or_else(|| std::thread::available_parallelism().ok());
+        Ok(plan)
+    }
+
+    /// Checks what was asked for; `own` is a pattern for what stays out beside it.
+    fn new(args: &args::Plan, size: Size, sector_size: u32, own: Option<Vec<u8>>) -> Outcome<Self> {
+        let epoch = source_date_epoch()?;
         let format = Format::new(args)?;
         let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
-        let excludes = Excludes::new(asked.chain(image_inside_source(args)))
+        let excludes = Excludes::new(asked.chain(own))
             .map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
         let owner = args
             .owner
@@ -151,16 +210,7 @@ impl Config {
             (None, None) => TimePolicy::Keep,
         };
         Ok(Self {
-            image: args.image.clone(),
-            container,
-            chunking: Chunking::of(container, &args.image, None, None)?,
             from: args.from.clone(),
-            window: window.offset.map(|start| {
-                // What begins at an offset alone has no end of its own.
-                let room = window.room.filter(|_| location.offset.is_none());
-                let end = room.and_then(|room| start.checked_add(room));
-                start..end.unwrap_or(u64::MAX)
-            }),
             normalisation: Normalisation {
                 owner: owner.transpose()?,
                 times,
@@ -168,14 +218,9 @@ impl Config {
                 root_mode: format.root_mode,
             },
             tables: Owners::read(&args.tables)?,
-            say: match (args.quiet, args.json) {
-                (true, _) => Say::Nothing,
-                (false, true) => Say::Json,
-                (false, false) => Say::Text,
-            },
             excludes,
-            size: size_of(args, &window)?,
-            sector_size: window.sector_size,
+            size,
+            sector_size,
             format,
             threads: match args.threads {
                 Some(0) | None => None,
@@ -193,20 +238,38 @@ impl Config {
         }
     }
 
-    /// How to read the source.
-    pub(super) fn source_options(&self) -> SourceOptions {
-        let mut options = SourceOptions::default();
-        options.excludes = self.excludes.clone();
-        options.threads = self.threads;
-        // What cannot be read in place goes where there must be room for it anyway.
-        let dir = self.image.parent();
-        let dir = dir.filter(|dir| !dir.as_os_str().is_empty() && dir.is_dir());
-        options.spool_dir = dir.map(Path::to_owned);
-        options
+    /// Makes what the file system is filled with, if it is with anything; tables are used up. Data
+    /// of an archive that cannot be read in place goes to `spool_dir`, or else to where the system
+    /// has temporary files. An error is a sentence.
+    pub(in crate::commands) fn tree(
+        &mut self,
+        spool_dir: Option<&Path>,
+    ) -> Result<Option<Tree>, String> {
+        let mut tables = std::mem::take(&mut self.tables);
+        let tree = match &self.from {
+            None if tables.is_empty() => return Ok(None),
+            None => Owners::nothing(),
+            Some(from) => {
+                let mut options = SourceOptions::default();
+                options.excludes = self.excludes.clone();
+                options.threads = self.threads;
+                options.spool_dir = spool_dir.map(Path::to_owned);
+                read_source(from, options)
+            }
+        };
+        let mut tree = tree.map_err(|e| e.to_string())?;
+        let mut rest = self.normalisation;
+        if !tables.is_empty() {
+            // What tables say is stronger than an owner for all.
+            let owner = rest.owner.take();
+            tree = tables.apply(tree, owner).map_err(|e| e.to_string())?;
+        }
+        tree.normalise(&rest);
+        Ok(Some(tree))
     }
 
     /// How to build the image of `tree`.
-    pub(super) fn build_options(&self, tree: Option<&Tree>) -> BuildOptions {
+    pub(in crate::commands) fn build_options(&self, tree: Option<&Tree>) -> BuildOptions {
         let Format {
             block_size,
             inode_size,
@@ -260,7 +323,7 @@ fn refuse_same_file(args: &Mkfs) -> Outcome {
         let full = |path: &Path| path.canonicalize().ok();
         full(from).is_some_and(|from| full(&args.image) == Some(from))
     };
-    if args.from.as_ref().is_some_and(same) {
+    if args.plan.from.as_ref().is_some_and(same) {
         return Err(Failure::usage(format!(
             "{} is the source as well as the image: give the image another name",
             Escaped::path(&args.image)
@@ -272,7 +335,7 @@ fn refuse_same_file(args: &Mkfs) -> Outcome {
 /// A pattern for the image itself, if it lies in the directory it is made from: the last image of
 /// a build that is run again is no part of the next.
 fn image_inside_source(args: &Mkfs) -> Option<Vec<u8>> {
-    let from = args.from.as_ref()?.canonicalize().ok()?;
+    let from = args.plan.from.as_ref()?.canonicalize().ok()?;
     let image = args.image.canonicalize().or_else(|_| {
         let parent = match args.image.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -297,7 +360,7 @@ fn image_inside_source(args: &Mkfs) -> Option<Vec<u8>> {
 }
 
 impl Format {
-    fn new(args: &Mkfs) -> Outcome<Self> {
+    fn new(args: &args::Plan) -> Outcome<Self> {
         let block_size = args.block_size.map(|bytes| {
             u32::try_from(bytes)
                 .ok()
@@ -438,7 +501,7 @@ impl Window {
     }
 }
 
-fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
+fn size_of(args: &args::Plan, image: &Path, window: &Window) -> Outcome<Size> {
     let headroom = args.headroom.as_deref();
     let headroom = headroom
         .map(option("--headroom", parse_headroom))
@@ -451,7 +514,7 @@ fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
         None if has_source && window.offset.is_some() => window.room,
         None if has_source => None,
         None => Some(window.room.filter(|&room| room > 0).ok_or_else(|| {
-            let image = Escaped::path(&args.image);
+            let image = Escaped::path(image);
             Failure::usage(format!(
                 "{image} does not exist yet: say how large it shall be with --size, such as --size 1G"
             ))

@@ -7,7 +7,7 @@ mod config;
 pub(super) mod replacing;
 mod tables;
 
-pub(super) use config::parse_uuid;
+pub(super) use config::{Plan, parse_uuid};
 
 use crate::args::{Mkfs, Whereabouts};
 use crate::chunks;
@@ -26,15 +26,15 @@ use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
 use extant_mkfs::output::{Output, Replaces};
-use extant_mkfs::source::{SourceError, Tree, read_source};
+use extant_mkfs::source::Tree;
 use extant_mkfs::standing::Room;
 use extant_mkfs::{BuildError, BuildOptions, Progress, Report, build, build_into};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use tables::Tables;
 
 pub(super) fn run(args: &Mkfs, location: &Whereabouts) -> Outcome {
     let image = whole_image(args.image.as_os_str())?;
@@ -88,7 +88,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     let mut config = Config::new(args, location, on.as_ref().map(|(device, _)| &**device))?;
     let image = match &on {
         Some((device, room)) => {
-            let identity = config.identity();
+            let identity = config.plan.identity();
             replacing::check_on(&config.image, &**device, *room, &identity, args.force)?;
             Replaces::Nothing
         }
@@ -100,26 +100,22 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
             None => replacing::check(
                 &config.image,
                 config.window.as_ref(),
-                &config.identity(),
+                &config.plan.identity(),
                 args.force,
             )?,
         },
     };
     let second = match container::second_file(&config.image, config.container) {
-        Some(second) => replacing::check(&second, None, &config.identity(), args.force)?,
+        Some(second) => replacing::check(&second, None, &config.plan.identity(), args.force)?,
         None => Replaces::Nothing,
     };
     let names = Names { image, second };
-    let tables = std::mem::take(&mut config.tables);
-    let tree = tree_of(&config, tables)?;
-    let mut options = config.build_options(tree.as_ref());
+    let spool_dir = config.spool_dir().map(Path::to_owned);
+    let tree = config.plan.tree(spool_dir.as_deref());
+    let tree = tree.map_err(|e| failure(&config, e))?;
+    let mut options = config.plan.build_options(tree.as_ref());
     options.replaces = Some(names.image);
-    for concern in tree
-        .iter()
-        .flat_map(|tree| tree.concerns(options.format.inode_size))
-    {
-        say(format_args!("warning: {concern}"));
-    }
+    warn_of_concerns(tree.as_ref(), &options);
     let progress = Shown(Bar::new("writing"));
     let built = match &on {
         Some((device, room)) => {
@@ -130,13 +126,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     };
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
-    if matches!(options.format.journal, JournalSize::Bytes(_)) && report.journal_blocks == 0 {
-        say(format_args!(
-            "warning: {} has no journal: a file system of {} blocks is too small for one",
-            Escaped::path(&config.image),
-            report.blocks
-        ));
-    }
+    warn_of_no_journal(&Escaped::path(&config.image), &options, &report);
     match config.say {
         Say::Nothing => Ok(()),
         Say::Text => tell(&config.image, &report),
@@ -144,22 +134,24 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     }
 }
 
-/// What the file system is filled with, if with anything.
-fn tree_of(config: &Config, mut tables: Tables) -> Outcome<Option<Tree>> {
-    let failed = |e: SourceError| failure(config, e);
-    let mut tree = match &config.from {
-        None if tables.is_empty() => return Ok(None),
-        None => Tables::nothing().map_err(failed)?,
-        Some(from) => read_source(from, config.source_options()).map_err(failed)?,
-    };
-    let mut rest = config.normalisation;
-    if !tables.is_empty() {
-        // What tables say is stronger than an owner for all.
-        let owner = rest.owner.take();
-        tree = tables.apply(tree, owner).map_err(|e| failure(config, e))?;
+/// Tells what of the source an image does not keep, or keeps in a way that surprises.
+pub(super) fn warn_of_concerns(tree: Option<&Tree>, options: &BuildOptions) {
+    for concern in tree
+        .iter()
+        .flat_map(|tree| tree.concerns(options.format.inode_size))
+    {
+        say(format_args!("warning: {concern}"));
     }
-    tree.normalise(&rest);
-    Ok(Some(tree))
+}
+
+/// Tells of a journal that was asked for and is not there.
+pub(super) fn warn_of_no_journal(image: &dyn Display, options: &BuildOptions, report: &Report) {
+    if matches!(options.format.journal, JournalSize::Bytes(_)) && report.journal_blocks == 0 {
+        say(format_args!(
+            "warning: {image} has no journal: a file system of {} blocks is too small for one",
+            report.blocks
+        ));
+    }
 }
 
 /// Makes the image in the format that is asked for.
@@ -208,18 +200,25 @@ fn failure(config: &Config, e: impl std::fmt::Display) -> Failure {
 
 /// As [`failure`]; options that no image can have are the command line's fault.
 fn build_failure(config: &Config, e: &BuildError) -> Failure {
-    match e {
+    if is_impossible(e) {
+        let image = Escaped::path(&config.image);
+        Failure::usage(format!("{image} was not made: {e}"))
+    } else {
+        failure(config, e)
+    }
+}
+
+/// Whether no image can have what was asked for, whatever the source is.
+pub(super) fn is_impossible(e: &BuildError) -> bool {
+    matches!(
+        e,
         BuildError::Plan(
             PlanError::Unsupported { .. }
-            | PlanError::NotInProfile { .. }
-            | PlanError::Conflict { .. }
-            | PlanError::OutOfRange { .. },
-        ) => Failure::usage(format!(
-            "{} was not made: {e}",
-            Escaped::path(&config.image)
-        )),
-        _ => failure(config, e),
-    }
+                | PlanError::NotInProfile { .. }
+                | PlanError::Conflict { .. }
+                | PlanError::OutOfRange { .. },
+        )
+    )
 }
 
 /// What was made, for programs.

@@ -1,20 +1,19 @@
 //! Processes that go on: the command starts itself again, and ends when the mount works.
 //!
-//! A process with threads cannot be split safely, so the other one is started afresh with the same
-//! arguments. It says on its standard output what it has mounted, and when the mount works; until
-//! then its errors go where those of the command go. The process that reads the image gets what it
-//! needs of the environment, and nothing else that is in there.
+//! The other one has the same arguments. It says on its standard output what it has mounted, and
+//! when the mount works; until then its errors go where those of the command go. The process that
+//! reads the image gets what it needs of the environment, and nothing else that is in there.
 
 use crate::args::{Mount, Whereabouts};
+use crate::commands::again;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::whole_image;
 use extant_fuse::MountId;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 
 /// What the started process says when the mount works.
 const READY: &str = "mounted";
@@ -22,28 +21,10 @@ const READY: &str = "mounted";
 const ATTACHED: &str = "attached ";
 /// More it does not say.
 const MOST_SAID: u64 = 4096;
-/// What the started processes are called in lists of processes.
-const NAME: &str = "extant";
 /// The role of the process that reads the image.
 pub(super) const WORKER: &str = "--worker";
-/// What of the environment that process gets: where the system's helper and libraries are,
-/// languages and time zones, and what developers set.
-const KEPT: &[&str] = &[
-    "PATH",
-    "TZ",
-    "LANG",
-    "LANGUAGE",
-    "LD_LIBRARY_PATH",
-    "LLVM_PROFILE_FILE",
-];
-const KEPT_BEGINNINGS: &[&str] = &["LC_", "RUST_", "EXTANT_", "MIMALLOC_"];
-
 /// How a process that goes on learns the image's address: only its user can see that.
 const IMAGE_VARIABLE: &str = "EXTANT_MOUNT_IMAGE";
-
-/// What the allocator takes of the system at once: its own choice, a GiB, counts against the limit
-/// of that process, used or not.
-const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "64MiB");
 
 /// What a started process says.
 #[derive(Clone, Copy, Debug)]
@@ -100,30 +81,23 @@ pub(super) fn launch(
     location: &Whereabouts,
     input: Stdio,
 ) -> Outcome<Child> {
-    let mut again = Command::new("/proc/self/exe");
-    if role == WORKER {
-        again.env_clear();
-        again.env(RESERVE.0, RESERVE.1);
-        again.envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
-    }
-    if role != WORKER {
+    let mut again = if role == WORKER {
+        let mut worker = again::confined_command(|_| false);
+        worker.env_remove(IMAGE_VARIABLE);
+        worker
+    } else {
+        let mut other = again::command();
         // Its arguments name the image without its secrets.
-        again.env(IMAGE_VARIABLE, &args.image);
-    }
+        other.env(IMAGE_VARIABLE, &args.image);
+        other
+    };
     again
-        .arg0(NAME)
         .args(["mount", role])
         .args(arguments(args, location))
         .stdin(input)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)
-}
-
-fn is_kept(variable: &OsStr) -> bool {
-    let name = variable.to_str().unwrap_or_default();
-    let is_wanted = KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b));
-    is_wanted && name != IMAGE_VARIABLE
 }
 
 /// Names this process `extant` in lists of processes, whatever the file is called that was started:

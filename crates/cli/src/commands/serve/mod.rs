@@ -1,0 +1,120 @@
+//! `extant serve`.
+//!
+//! | process | does |
+//! |---|---|
+//! | the command (`supervisor`) | waits for signals, removes the socket at the end; reaches an image that is on another machine, and serves its bytes to the worker; never hears a client |
+//! | the worker (`worker`) | opens the image, or plans one (`planned`); listens, gives up everything else, and answers clients |
+//!
+//! Without a sandbox one process does everything.
+
+mod planned;
+mod supervisor;
+mod worker;
+
+use crate::args::{Serve, Whereabouts};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::{as_raw, how, whole_image};
+use extant_blockdev::SharedDevice;
+use extant_fuse::Signals;
+use extant_image::ImageLocation;
+use extant_serve::{Listen, NbdServer, ServeOptions};
+use std::io::Write;
+use worker::Role;
+
+pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
+    refuse_nonsense(args, location)?;
+    // Before there are threads, which would die of them.
+    let signals = Signals::hold_back().map_err(Failure::new)?;
+    match Role::of_this_process() {
+        Some(role) => worker::work(args, location, signals, role),
+        None if args.no_sandbox => {
+            let disk = disk(args, location)?;
+            answer(args, disk, signals, |_| Ok(()))
+        }
+        None => supervisor::supervise(args, location, signals),
+    }
+}
+
+fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
+    if args.plan.from.is_some() && *location != Whereabouts::default() {
+        return Err(Failure::usage(
+            "--from makes a file system, which is all of the disk: --partition, --offset and the \
+             like mean nothing to it",
+        ));
+    }
+    if location.superblock.is_some() || location.as_is || location.journal.is_some() {
+        return Err(Failure::usage(
+            "a disk is served as it is: --superblock, --as-is and --journal mean nothing to it",
+        ));
+    }
+    args.refuse_meaningless_plan()?;
+    match args.format.as_deref() {
+        None | Some("raw") => Ok(()),
+        Some(other) => Err(Failure::usage(format!(
+            "--format {other}: only raw can be said here; --image-format says any format"
+        ))),
+    }
+}
+
+/// Listens, has `confine` take away what is not needed to answer, and answers until a signal comes.
+fn answer(
+    args: &Serve,
+    disk: SharedDevice,
+    signals: Signals,
+    confine: impl FnOnce(&NbdServer) -> Outcome,
+) -> Outcome {
+    let options = ServeOptions {
+        name: args.export.clone(),
+        read_only: args.read_only,
+        ..ServeOptions::default()
+    };
+    let server = NbdServer::bind(&args.nbd, disk, options).map_err(Failure::new)?;
+    let address = match server.listens_on() {
+        Listen::Unix(path) => {
+            let path = std::path::absolute(path)?;
+            format!("nbd+unix:///{}?socket={}", args.export, path.display())
+        }
+        Listen::Tcp(host, port) if host.contains(':') => {
+            format!("nbd://[{host}]:{port}/{}", args.export)
+        }
+        Listen::Tcp(host, port) => format!("nbd://{host}:{port}/{}", args.export),
+    };
+    confine(&server)?;
+    let stop = server.stop();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.run());
+        let mut stdout = std::io::stdout();
+        // A reader that has seen enough is no reason to end.
+        let _ = writeln!(stdout, "{address}").and_then(|()| stdout.flush());
+        let waited = signals.wait();
+        stop.stop();
+        let served = serving.join();
+        waited.map_err(Failure::new)?;
+        served
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map_err(not_durable)
+    })
+}
+
+fn not_durable(error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("what was written last may not be durable: {error}"))
+}
+
+/// The disk that is served, whatever it is.
+fn disk(args: &Serve, location: &Whereabouts) -> Outcome<SharedDevice> {
+    match (&args.image, &args.plan.from) {
+        (_, Some(from)) => planned::disk(args, from),
+        (Some(image), None) => disk_in(&whole_image(image.as_os_str())?, args, location),
+        (None, None) => Err(Failure::usage("name an image, or a source with --from")),
+    }
+}
+
+/// The disk in an image.
+fn disk_in(image: &ImageLocation, args: &Serve, location: &Whereabouts) -> Outcome<SharedDevice> {
+    let how = how(location, image, !args.read_only).guarded(args.read_only);
+    let how = match &args.format {
+        Some(_) => as_raw(how, location, image, "--format")?,
+        None => how,
+    };
+    image.open(&how).map_err(Failure::new)
+}

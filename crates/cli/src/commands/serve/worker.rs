@@ -1,0 +1,137 @@
+//! The process that answers clients.
+//!
+//! It opens the disk and listens; then it opens nothing and connects to nothing any more, except
+//! that it reads files beneath the directory it serves.
+
+use super::{answer, disk};
+use crate::args::{Serve, Whereabouts};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::{shown, whole_image};
+use extant_blockdev::{NbdDevice, NbdOptions, SharedDevice};
+use extant_confine::Confinement;
+use extant_fuse::{Options, Signals, machine_memory};
+use extant_serve::NbdServer;
+use rustix::process::Signal;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a process that was started by this program learns its role.
+const ROLE: &str = "EXTANT_SERVE_ROLE";
+
+/// How long it waits for a sign of the process that reaches the image, which itself waits for
+/// servers. If that process ends, it knows at once.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Where the disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The process opens it by itself.
+    Opens,
+    /// At the other end of standard input.
+    Carried,
+}
+
+impl Role {
+    /// The variable that tells a process its role, and its value.
+    pub(super) fn told(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Opens => (ROLE, "opens"),
+            Self::Carried => (ROLE, "carried"),
+        }
+    }
+
+    /// The role that this process was told, if it was started to answer clients.
+    pub(super) fn of_this_process() -> Option<Self> {
+        let told = std::env::var_os(ROLE)?;
+        [Self::Opens, Self::Carried]
+            .into_iter()
+            .find(|role| told == role.told().1)
+    }
+}
+
+/// Opens the disk, gives up everything else, and answers.
+pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role: Role) -> Outcome {
+    // Signals of the terminal go to the other process, which passes them on; so does its end.
+    let _ = rustix::process::setsid();
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Failure::new)?;
+    let (disk, socket) = match role {
+        Role::Opens => (disk(args, location)?, None),
+        Role::Carried => {
+            let (disk, socket) = carried(args)?;
+            (disk, Some(socket))
+        }
+    };
+    let directory = match &args.plan.from {
+        Some(from) if from.as_os_str() != "-" && from.is_dir() => Some(File::open(from)?),
+        _ => None,
+    };
+    answer(args, disk, signals, |server: &NbdServer| {
+        let mut confinement = Confinement::new(memory())
+            .socket(socket)
+            .listener(server.as_fd().as_raw_fd());
+        if let Some(directory) = directory {
+            wait_until_alone()?;
+            confinement = confinement.directory(directory);
+        }
+        confinement.enforce().map(drop).map_err(|e| {
+            Failure::new(format!(
+                "the process that answers clients cannot be confined: {e}. Serve what you trust \
+                 to clients that you trust with --no-sandbox"
+            ))
+        })
+    })
+}
+
+/// Waits until the threads that planned are gone: Landlock does not reach threads that are there.
+fn wait_until_alone() -> Outcome {
+    const LONGEST: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_millis(1);
+    let end = Instant::now() + LONGEST;
+    while std::fs::read_dir("/proc/self/task")?.count() > 1 {
+        if Instant::now() > end {
+            return Err(Failure::new(
+                "the threads that planned the image do not end; --no-sandbox serves with them",
+            ));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// The disk that the process at the other end of standard input serves, and the number of the
+/// socket.
+fn carried(args: &Serve) -> Outcome<(SharedDevice, i32)> {
+    let image = args.image.as_deref().unwrap_or(Path::new(""));
+    let name = shown(&whole_image(image.as_os_str())?);
+    let how = if args.read_only {
+        NbdOptions::read_only()
+    } else {
+        NbdOptions::read_write()
+    };
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let number = socket.as_raw_fd();
+    let device = NbdDevice::connected(socket, &name, how.answer_timeout(PATIENCE));
+    Ok((Arc::new(device.map_err(Failure::new)?), number))
+}
+
+/// The most memory that this process may take: what it has, and as much as a mount's.
+fn memory() -> u64 {
+    let more = Options::default().memory_limit(machine_memory());
+    more.saturating_add(data_now())
+}
+
+/// Bytes that this process has mapped to write to.
+fn data_now() -> u64 {
+    // A plan may be large, and what there is of it counts.
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = text
+        .split(' ')
+        .nth(5)
+        .and_then(|pages| pages.trim().parse().ok())
+        .unwrap_or(0);
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}
