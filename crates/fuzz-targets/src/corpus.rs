@@ -170,7 +170,8 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fast_commit" => vec![fast_commit()],
         "log" => vec![log()],
         "tar_archive" => vec![archive()],
-        "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image" => {
+        "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image"
+        | "chunk_index" => {
             crate::disks::corpus(name)
         }
         "nbd_negotiation" | "nbd_replies" | "nbd_extents" | "nbd_options" | "nbd_requests" => {

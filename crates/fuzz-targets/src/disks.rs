@@ -2,6 +2,8 @@
 
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_formats::{CreateHow, Format, OpenHow, create, open, recognise, simg};
+use extant_remote::{RemoteOptions, open_chunks};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 /// Longest disk that is used as a whole.
@@ -95,6 +97,21 @@ pub fn compressed_image(input: &[u8]) -> bool {
     used(input, &[Format::Gzip, Format::Zstd, Format::Xz])
 }
 
+/// The index of an image in chunks, of which none is there.
+pub fn chunk_index(input: &[u8]) -> bool {
+    /// Bytes of the longest chunk, and of what an index has of each.
+    const CHUNK: u64 = 16 << 20;
+    const ITEM: u64 = 40;
+    let index = MemoryDevice::from_image(input);
+    let store = OsStr::new("/nonexistent/default.castr");
+    let Ok(disk) = open_chunks(&index, store, RemoteOptions::default()) else {
+        return false;
+    };
+    assert!(disk.size() <= input.len() as u64 / ITEM * CHUNK);
+    read(&*disk);
+    true
+}
+
 /// Makes the checksums of a VHD right, where its structures are.
 fn mend_sums(bytes: &mut [u8]) {
     let end = bytes.len();
@@ -138,11 +155,38 @@ pub(crate) fn corpus(name: &str) -> Vec<Vec<u8>> {
             simg::write(&disk, &image, &how, &()).expect("there is room");
             vec![content(&image)]
         }
+        "chunk_index" => vec![index(&[1500, 6500, 6501])],
         "vmdk_description" => {
             vec![b"# Disk DescriptorFile\nversion=1\nRW 16 ZERO\nRW 2048 ZERO\n".to_vec()]
         }
         _ => compressed(),
     }
+}
+
+/// An index of chunks that end there.
+fn index(ends: &[u64]) -> Vec<u8> {
+    let table = 16 + (ends.len() as u64 + 1) * 40;
+    let numbers = |numbers: &[u64]| -> Vec<u8> {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    };
+    let mut index = numbers(&[
+        48,
+        0x9682_4d9c_7b12_9ff9,
+        1 << 61,
+        1400,
+        2000,
+        5000,
+        u64::MAX,
+        0xe75b_9e11_2f17_417d,
+    ]);
+    for end in ends {
+        index.extend(numbers(&[*end, *end, 0, 0, 0]));
+    }
+    index.extend(numbers(&[0, 0, 48, table, 0x4b4f_050e_5549_ecd1]));
+    index
 }
 
 /// A disk with data, words and holes.

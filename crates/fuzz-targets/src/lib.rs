@@ -89,6 +89,7 @@ targets! {
     disks::simg_image(1500),
     disks::vmdk_description(4000),
     disks::compressed_image(2000),
+    disks::chunk_index(400),
     network::nbd_negotiation(4000),
     network::nbd_replies(1500),
     network::nbd_extents(2000),

@@ -237,6 +237,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-image",
             "extant-jbd2",
             "extant-mkfs",
+            "extant-remote",
             "extant-serve",
         ],
     ),
