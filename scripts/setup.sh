@@ -49,7 +49,9 @@ needed=(
     setpriv:util-linux
     sgdisk:gdisk
     simg2img:android-sdk-libsparse-utils
+    skopeo:skopeo
     tar:tar
+    umoci:umoci
     valgrind:valgrind
     xz:xz-utils
     zstd:zstd

@@ -1,4 +1,4 @@
-//! Makes ext4 file systems and fills them from a directory or a tar stream.
+//! Makes ext4 file systems and fills them from directories, tar streams and container images.
 //!
 //! Part of the API are the items of this page, [`output`] and [`source`]; the other rooms are open
 //! to tests and to this project, and any version may change them (`docs/dev/api.md`).
@@ -13,7 +13,7 @@
 //! | [`place`] | where everything of a source goes |
 //! | `served` | images that exist as a plan and are read as devices |
 //! | [`standing`] | what is in a place before an image is made there |
-//! | [`source`] | what an image is filled from: a directory or a tar stream |
+//! | [`source`] | what an image is filled from: directories, tar streams, container images |
 //! | [`tables`] | owners, permissions, devices and labels from tables |
 //! | [`mod@write`] | writing a planned image, each block once |
 

@@ -50,9 +50,11 @@ const PACKAGES: &[(&str, &str)] = &[
     ("setfiles", "policycoreutils"),
     ("sgdisk", "gdisk"),
     ("simg2img", "android-sdk-libsparse-utils"),
+    ("skopeo", "skopeo"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
     ("tune2fs", "e2fsprogs"),
+    ("umoci", "umoci"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];

@@ -276,6 +276,7 @@ impl<'t> Planned<'t> {
             };
             progress.start(placement.bytes());
             write_contents(tree, placement, sink, progress)?;
+            tree.check_archive().map_err(WriteError::from)?;
             write_inodes(tree, placement, &self.draft, &records, sink)?;
         }
         let done = write_metadata(device, &self.draft)?;

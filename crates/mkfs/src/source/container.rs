@@ -2,72 +2,78 @@
 
 use super::error::{SourceError, SourceResult};
 use super::model::{FileType, NodeId, Tree};
+use super::whiteout::PREFIX;
 use std::path::Path;
 
 /// Hexadecimal digits of a SHA-256.
 const DIGEST: usize = 64;
 
-/// What to do with something that is no tree yet.
-const FLATTEN: &str =
-    "flatten it first, such as with docker load, docker create and docker export, or umoci unpack";
-
-/// Refuses a tree whose root is an OCI layout, or what container tools save an image as, and one
-/// that is a single layer.
-pub(super) fn check(tree: &Tree, source: &Path) -> SourceResult<()> {
-    let refuse = |what: String, exclude: &str| {
-        Err(SourceError::NotASource {
-            path: source.to_owned(),
-            what,
-            advice: format!("{FLATTEN}; {exclude}"),
-        })
-    };
-    if let Some((what, mark)) = kind(tree) {
-        return refuse(
-            format!(
-                "is a container image ({what}): it holds layers and not the files of the container"
-            ),
-            &format!("--exclude {mark} takes its files as they are"),
-        );
-    }
-    // Those of an archive were refused where they lie in it.
-    if let Some(whiteout) = whiteout(tree) {
-        return refuse(
-            format!(
-                "is one layer of a container image: the whiteout {} says what the layers below lose",
-                tree.path(whiteout).display()
-            ),
-            "--exclude '.wh.*' leaves such names out",
-        );
-    }
-    Ok(())
+/// The kinds of container images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An OCI layout.
+    Oci,
+    /// What `docker save` writes.
+    Docker,
 }
 
-/// The kind of container image, and the file that says so.
-fn kind(tree: &Tree) -> Option<(&'static str, &'static str)> {
+/// Refuses a tree that is a single layer.
+pub(super) fn refuse_layer(tree: &Tree, source: &Path) -> SourceResult<()> {
+    // Those of an archive were refused where they lie in it.
+    let Some(whiteout) = whiteout(tree) else {
+        return Ok(());
+    };
+    Err(SourceError::NotASource {
+        path: source.to_owned(),
+        what: format!(
+            "is one layer of a container image: the whiteout {} says what the layers below lose",
+            tree.path(whiteout).display()
+        ),
+        advice: "give the layers below as sources before it, or the whole image; --whiteouts \
+                 overlay keeps whiteouts as overlayfs has them, and --exclude '.wh.*' leaves such \
+                 names out"
+            .to_owned(),
+    })
+}
+
+/// The kind of container image that a tree is.
+pub(super) fn kind(tree: &Tree) -> Option<Kind> {
     let root = |name: &str, kind| {
         tree.child(NodeId::ROOT, name.as_bytes())
             .filter(|id| tree.node(*id).kind() == kind)
     };
     let file = |name| root(name, FileType::Regular).is_some();
     let blobs = root("blobs", FileType::Directory);
-    // Where layers lie by their digests.
-    let has_blobs = blobs
-        .and_then(|blobs| tree.child(blobs, b"sha256"))
-        .is_some_and(|dir| tree.children(dir).any(|(name, _)| is_digest(name)));
-    let has_layers = || {
-        tree.children(NodeId::ROOT)
-            .any(|(name, id)| is_layer(tree, name, id, file("version")))
-    };
-    if file("oci-layout") && blobs.is_some() {
-        return Some(("an OCI layout", "oci-layout"));
-    }
+    let has_blobs = has_blobs(tree);
+    let has_layers = || has_layers(tree);
+    // Docker writes both lists, and has the content of its own only where it keeps images in the
+    // OCI's form, too.
     if file("manifest.json") && (has_blobs || has_layers()) {
-        return Some(("what docker save writes", "manifest.json"));
+        return Some(Kind::Docker);
     }
-    if file("index.json") && has_blobs {
-        return Some(("an OCI layout", "index.json"));
+    if (file("oci-layout") && blobs.is_some()) || (file("index.json") && has_blobs) {
+        return Some(Kind::Oci);
     }
-    (file("repositories") && has_layers()).then_some(("what docker save writes", "repositories"))
+    (file("repositories") && has_layers()).then_some(Kind::Docker)
+}
+
+/// Whether a tree has what an image consists of.
+pub(super) fn has_content(tree: &Tree) -> bool {
+    has_blobs(tree) || has_layers(tree)
+}
+
+/// Whether layers lie there by their digests.
+fn has_blobs(tree: &Tree) -> bool {
+    tree.lookup("blobs/sha256")
+        .is_some_and(|dir| tree.children(dir).any(|(name, _)| is_digest(name)))
+}
+
+fn has_layers(tree: &Tree) -> bool {
+    let has_version = tree
+        .child(NodeId::ROOT, b"version")
+        .is_some_and(|id| tree.node(id).kind() == FileType::Regular);
+    tree.children(NodeId::ROOT)
+        .any(|(name, id)| is_layer(tree, name, id, has_version))
 }
 
 /// A layer: `DIGEST/layer.tar`, `DIGEST.tar`, also compressed, or, beside a file `version`
@@ -91,6 +97,6 @@ fn whiteout(tree: &Tree) -> Option<NodeId> {
     tree.ids()
         .filter(|id| tree.node(*id).is_dir())
         .flat_map(|dir| tree.entries(dir))
-        .find(|entry| tree.name(entry).starts_with(b".wh."))
+        .find(|entry| tree.name(entry).starts_with(PREFIX))
         .map(|entry| entry.node)
 }

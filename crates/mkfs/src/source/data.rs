@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::builder::{FLAGS_LATER, settable_flags};
@@ -25,10 +26,41 @@ pub(crate) enum DataStore {
     Directory(Root),
     /// The archive itself, which has a stamp, or the file its data was spooled to.
     Archive {
-        file: File,
+        file: Arc<File>,
         path: PathBuf,
         stamp: Option<Stamp>,
     },
+}
+
+impl DataStore {
+    /// Compares an archive that is read in place with what it was.
+    fn check(&self) -> SourceResult<()> {
+        let Self::Archive {
+            file,
+            path,
+            stamp: Some(stamp),
+        } = self
+        else {
+            return Ok(());
+        };
+        let found = Stamp::of(file).map_err(|e| SourceError::io("stat", path, e))?;
+        let changed = |field, found, expected| {
+            Err(SourceError::Changed {
+                path: path.clone(),
+                field,
+                found,
+                expected,
+            })
+        };
+        if found.size != stamp.size {
+            return changed("size", found.size.to_string(), stamp.size.to_string());
+        }
+        if found.mtime != stamp.mtime {
+            let text = |(sec, nsec): (i64, u32)| format!("{sec}.{nsec:09}");
+            return changed("modification time", text(found.mtime), text(stamp.mtime));
+        }
+        Ok(())
+    }
 }
 
 /// What an archive that is read in place had when its reading began.
@@ -107,11 +139,13 @@ impl Tree {
     /// [`SourceError::Changed`] if size or modification time differ from the scan,
     /// [`SourceError::Io`] if it cannot be opened.
     pub fn open(&self, id: NodeId) -> SourceResult<FileData<'_>> {
-        let from = match (self.file_row(id).map(|row| row.origin), &self.store) {
+        let from = match (self.file_row(id).map(|row| row.origin), self.store_of(id)) {
             (Some(Origin::Inline { .. }), _) => From::Memory(&self.inline),
-            (Some(Origin::Archive { .. }), DataStore::Archive { file, .. }) => From::Shared(file),
-            (Some(Origin::Path { .. }), DataStore::Directory(root)) => {
-                let file = root.open_file(&self.path_parts(id))?;
+            (Some(Origin::Archive { .. }), Some(DataStore::Archive { file, .. })) => {
+                From::Shared(file)
+            }
+            (Some(Origin::Path { .. }), Some(DataStore::Directory(root))) => {
+                let file = root.open_file(&self.source_parts(id))?;
                 if self.node(id).flags == FLAGS_LATER {
                     self.late_flags.set(id, flags_of(&file));
                 }
@@ -159,38 +193,14 @@ impl Tree {
             .try_for_each(|index| self.flags(NodeId::from_index(index)).map(drop))
     }
 
-    /// Compares an archive that is read in place with what it was.
+    /// Compares archives that are read in place with what they were.
     ///
     /// # Errors
     ///
     /// [`SourceError::Changed`] if its size or modification time differ, [`SourceError::Io`] if it
     /// cannot be asked.
     pub(crate) fn check_archive(&self) -> SourceResult<()> {
-        let DataStore::Archive {
-            file,
-            path,
-            stamp: Some(stamp),
-        } = &self.store
-        else {
-            return Ok(());
-        };
-        let found = Stamp::of(file).map_err(|e| SourceError::io("stat", path, e))?;
-        let changed = |field, found, expected| {
-            Err(SourceError::Changed {
-                path: path.clone(),
-                field,
-                found,
-                expected,
-            })
-        };
-        if found.size != stamp.size {
-            return changed("size", found.size.to_string(), stamp.size.to_string());
-        }
-        if found.mtime != stamp.mtime {
-            let text = |(sec, nsec): (i64, u32)| format!("{sec}.{nsec:09}");
-            return changed("modification time", text(found.mtime), text(stamp.mtime));
-        }
-        Ok(())
+        self.stores.iter().try_for_each(DataStore::check)
     }
 
     /// Reads one piece of a regular file: [`open`](Self::open) and
@@ -357,11 +367,10 @@ impl<'t> FileData<'t> {
 
     /// The path a person would look for: in the directory source, or in the archive.
     fn full_path(&self) -> PathBuf {
-        let path = self.tree.path(self.node);
-        match &self.tree.store {
-            DataStore::Memory => path,
-            DataStore::Directory(root) => root.path().join(path),
-            DataStore::Archive { path: archive, .. } => archive.join(path),
+        match self.tree.store_of(self.node) {
+            None | Some(DataStore::Memory) => self.tree.path(self.node),
+            Some(DataStore::Directory(root)) => root.full_path(&self.tree.source_parts(self.node)),
+            Some(DataStore::Archive { path, .. }) => path.join(self.tree.path(self.node)),
         }
     }
 }

@@ -150,7 +150,7 @@ impl Scan {
                 }
             }
         }
-        scan.builder.finish_with(DataStore::Directory(root))
+        scan.builder.finish_with(vec![DataStore::Directory(root)])
     }
 
     fn add(&mut self, dir: &Waiting, file: Found) -> SourceResult<()> {

@@ -92,6 +92,14 @@ pub enum SourceError {
         /// What is wrong, as the rest of a sentence or a sentence.
         problem: String,
     },
+    /// Something in a source that cannot go into an image, or not where it should.
+    #[error("{}: {problem}", named(path))]
+    Refused {
+        /// The source, or the file in it.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// An archive that breaks its format, or asks for what an image cannot hold.
     #[error(
         "{}: at byte {offset}{}: {problem}",

@@ -1,4 +1,4 @@
-//! What an image is filled from: a directory or a tar stream.
+//! What an image is filled from: directories, tar streams and container images.
 //!
 //! | module | owns |
 //! |---|---|
@@ -8,7 +8,13 @@
 //! | `root` | opening files beneath the root of a directory |
 //! | [`directory`] | scanning a directory, in parallel |
 //! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
-//! | `container` | container images, which are refused |
+//! | `stack` | sources over sources |
+//! | `origin` | how a source is named |
+//! | `oci` | container images: which layers, whether they are what they should be |
+//! | `container` | recognising container images, and single layers |
+//! | `whiteout` | names that say what lower layers lose |
+//! | `packed` | archives that are compressed |
+//! | `spool` | unnamed files for what cannot be read in place |
 //! | `concerns` | what is not kept, or will surprise |
 //! | [`exclude`] | [`Excludes`]: patterns for what stays out |
 //! | `glob` | patterns for paths |
@@ -38,9 +44,15 @@ pub mod exclude;
 pub(crate) mod glob;
 pub mod model;
 pub mod normalise;
+mod oci;
+mod origin;
+mod packed;
 mod root;
+mod spool;
+mod stack;
 pub mod tar;
 pub(crate) mod walk;
+mod whiteout;
 
 pub use additions::Addition;
 pub use builder::{Content, Meta, TreeBuilder};
@@ -53,43 +65,38 @@ pub use model::{
     Xattr,
 };
 pub use normalise::{Normalisation, Owner, TimePolicy};
+pub use oci::Platform;
+pub use origin::Source;
+pub use stack::{Gathered, read_sources};
 pub use tar::{TarOptions, read_tar, read_tar_stream};
+pub use whiteout::Whiteouts;
 
 use std::path::{Path, PathBuf};
 
-/// How to read a source of either kind.
+/// How to read sources.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SourceOptions {
     /// What stays out.
     pub excludes: Excludes,
-    /// How many threads scan a directory; by default those of the surrounding thread pool.
+    /// How many threads read; by default those of the surrounding thread pool.
     pub threads: Option<std::num::NonZero<usize>>,
     /// Where data of an archive goes that cannot be read in place; by default the system's
     /// directory for temporary files. See [`TarOptions::spool_dir`].
     pub spool_dir: Option<PathBuf>,
+    /// What becomes of whiteouts. By default they are applied, and a lone directory or archive with
+    /// one is refused.
+    pub whiteouts: Option<Whiteouts>,
+    /// Which of the images of an index; by default the only one.
+    pub platform: Option<Platform>,
 }
 
-/// Reads a source: a directory, or else an archive (`-` is one on the standard input).
+/// Reads a source: a directory, or else an archive (`-` is one on the standard input), or the
+/// container image in it.
 ///
 /// # Errors
 ///
-/// Those of [`scan_directory`] and [`read_tar`]; [`SourceError::NotASource`] for a container image.
+/// Those of [`read_sources`].
 pub fn read_source(path: &Path, options: SourceOptions) -> SourceResult<Tree> {
-    if path.as_os_str() != "-" && path.is_dir() {
-        let options = ScanOptions {
-            excludes: options.excludes,
-            threads: options.threads,
-        };
-        let tree = scan_directory(path, &options)?;
-        container::check(&tree, path)?;
-        return Ok(tree);
-    }
-    let options = TarOptions {
-        excludes: options.excludes,
-        spool_dir: options.spool_dir.unwrap_or_else(std::env::temp_dir),
-    };
-    let tree = read_tar(path, &options)?;
-    container::check(&tree, path)?;
-    Ok(tree)
+    Ok(read_sources(&[Source::at(path)], &options)?.tree)
 }

@@ -10,6 +10,7 @@
 //! children consecutively. So [`NodeId`] order is the order of the names, the files of one
 //! directory are neighbours, and a file with several names is where its first name is.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -281,6 +282,8 @@ pub(crate) enum Coverage {
 pub(crate) struct FileRow {
     pub(crate) origin: Origin,
     pub(crate) coverage: Coverage,
+    /// Which of the sources has it: a place in `Tree::stores`.
+    pub(crate) source: u32,
 }
 
 /// Everything a source holds but the bytes of its files.
@@ -297,7 +300,11 @@ pub struct Tree {
     pub(crate) inline: Vec<u8>,
     /// Row 0 is the empty set.
     pub(crate) xattrs: Vec<Arc<[Xattr]>>,
-    pub(crate) store: DataStore,
+    /// Where data is, for each of the sources.
+    pub(crate) stores: Vec<DataStore>,
+    /// Files of a directory source that are not where their first name says: a name that another
+    /// source gave them may come before.
+    pub(crate) source_paths: HashMap<NodeId, Box<[u8]>>,
     /// Flags that were read when files were opened, by node.
     pub(crate) late_flags: LateFlags,
     /// What reading the source had to say.
@@ -519,6 +526,19 @@ impl Tree {
             + self.extents.capacity() * size_of::<DataExtent>()
             + self.inline.capacity()
             + self.xattrs.capacity() * size_of::<Arc<[Xattr]>>()
+    }
+
+    /// Where the data of a file is that is stored outside of the tree.
+    pub(crate) fn store_of(&self, id: NodeId) -> Option<&DataStore> {
+        self.stores.get(self.file_row(id)?.source as usize)
+    }
+
+    /// The names on the way from the root of the directory source that has a file.
+    pub(crate) fn source_parts(&self, id: NodeId) -> Vec<&[u8]> {
+        match self.source_paths.get(&id) {
+            Some(path) => path.split(|&b| b == b'/').collect(),
+            None => self.path_parts(id),
+        }
     }
 
     pub(crate) fn file_row(&self, id: NodeId) -> Option<&FileRow> {

@@ -37,11 +37,6 @@ impl Root {
         })
     }
 
-    /// The path the root was opened by.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The path of the file at `parts`, for an error.
     pub(crate) fn full_path(&self, parts: &[&[u8]]) -> PathBuf {
         parts.iter().fold(self.path.clone(), |path, part| {

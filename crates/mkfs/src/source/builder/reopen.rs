@@ -11,7 +11,7 @@ use super::{Content, Link, NONE, TreeBuilder};
 /// What a builder does not have of a tree, for when it is finished again.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    store: DataStore,
+    stores: Vec<DataStore>,
     warnings: Vec<String>,
 }
 
@@ -26,7 +26,8 @@ impl TreeBuilder {
             extents,
             inline,
             xattrs,
-            store,
+            stores,
+            source_paths,
             warnings,
             late_flags: _,
         } = tree;
@@ -61,8 +62,10 @@ impl TreeBuilder {
             xattr_index,
             by_name: None,
             hasher: RandomState::new(),
+            source: 0,
+            source_paths,
         };
-        (builder, Aside { store, warnings })
+        (builder, Aside { stores, warnings })
     }
 
     /// Gives a regular file other content, and all its times.
@@ -82,7 +85,7 @@ impl TreeBuilder {
 
     /// Finishes what [`reopen`](Self::reopen) began.
     pub(crate) fn finish_again(self, aside: Aside) -> SourceResult<Tree> {
-        let mut tree = self.finish_with(aside.store)?;
+        let mut tree = self.finish_with(aside.stores)?;
         tree.warnings = aside.warnings;
         Ok(tree)
     }

@@ -4,31 +4,33 @@
 //! be, whose member data goes to an unnamed file. Positions count decompressed bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use extant_blockdev::Content;
 use extant_blockdev::content::{HEAD_LEN, TAIL_LEN};
-use flate2::bufread::GzDecoder;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::super::data::Stamp;
+use super::super::data::{DataStore, Stamp};
 use super::super::error::{SourceError, SourceResult};
 use super::super::model::DataExtent;
+use super::super::packed::Packing;
+use super::super::spool::Spool;
 use super::header::BLOCK;
+use super::layer::Bytes;
 use super::sparse::Map;
 use super::{Checked, Problem, TarOptions};
 
 /// Bytes moved at once.
 const CHUNK: usize = 256 << 10;
-/// Runs of zeros of this length are not written to the spool file.
-const ZERO_RUN: usize = 4096;
-/// Log2 of the largest zstd window, which bounds the decoder's memory (128 MiB; what
-/// `zstd --long` makes).
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// How many times its size compressed data may become: what gzip can do at most.
+const EXPANSION_MAX: u64 = 1100;
+/// Bytes that it may become in any case: zstd does more for a large sparse file.
+const EXPANSION_FREE: u64 = 16 << 30;
 
 /// An archive being read from front to back.
 pub(super) struct Input {
@@ -40,15 +42,19 @@ pub(super) struct Input {
 enum InputKind {
     /// `base` is where the archive starts in the file.
     Seekable {
-        file: File,
+        file: Arc<File>,
         base: u64,
         len: u64,
-        stamp: Stamp,
+        /// Of the archive itself; what was put into an unnamed file has none.
+        stamp: Option<Stamp>,
+        /// Whether it is known that nothing is missing.
+        is_whole: bool,
     },
     Stream {
         stream: ReadAhead,
-        compressed: bool,
+        packing: Packing,
         spool: Spool,
+        buffer: Vec<u8>,
     },
 }
 
@@ -67,23 +73,58 @@ impl Input {
         let mut head = vec![0; HEAD_LEN.min(usize::try_from(len).unwrap_or(HEAD_LEN))];
         let got = read_up_to(&file, &mut head, base).map_err(fail)?;
         head.truncate(got);
-        if Format::of(&head) != Format::Plain {
+        if Packing::of(&head) != Packing::Plain {
             return Self::from_stream(file, name, options);
         }
         let mut tail = vec![0; TAIL_LEN.min(head.len())];
         let at = base.saturating_add(len - tail.len() as u64);
         let got = read_up_to(&file, &mut tail, at).map_err(fail)?;
         refuse_known(&head, &tail[..got], len, name)?;
-        Ok(Self {
+        let bytes = Bytes {
+            file: Arc::new(file),
+            base,
+            len,
+            stamp: Some(stamp),
+            is_whole: false,
+        };
+        Ok(Self::within(&bytes, name))
+    }
+
+    /// Reads these bytes of a file in place, as an archive that is not compressed.
+    pub(super) fn within(bytes: &Bytes, name: &Path) -> Self {
+        let bytes = bytes.clone();
+        Self {
             name: name.to_owned(),
             position: 0,
             kind: InputKind::Seekable {
-                file,
-                base,
-                len,
-                stamp,
+                file: bytes.file,
+                base: bytes.base,
+                len: bytes.len,
+                stamp: bytes.stamp,
+                is_whole: bytes.is_whole,
             },
-        })
+        }
+    }
+
+    /// Reads these bytes of a file, decompressing what is compressed. A layer with nothing but the
+    /// mark of its end is one, too.
+    pub(super) fn from_part(
+        bytes: &Bytes,
+        name: &Path,
+        options: &TarOptions,
+    ) -> SourceResult<Self> {
+        let fail = |e: io::Error| SourceError::io("read", name, e);
+        let mut part = Part {
+            bytes: bytes.clone(),
+            taken: 0,
+        };
+        let packing = Packing::of(&read_head(&mut part).map_err(fail)?);
+        if packing == Packing::Plain {
+            return Ok(Self::within(bytes, name));
+        }
+        part.taken = 0;
+        let stream = packing.reader(BufReader::with_capacity(CHUNK, part));
+        Self::of_stream(stream.map_err(fail)?, packing, name, options)
     }
 
     /// Reads a stream, decompressing what is compressed.
@@ -95,40 +136,91 @@ impl Input {
         let mut stream = stream;
         let fail = |e: io::Error| SourceError::io("read", name, e);
         let head = read_head(&mut stream).map_err(fail)?;
-        let format = Format::of(&head);
-        if format == Format::Plain {
+        let packing = Packing::of(&head);
+        if packing == Packing::Plain {
             refuse_known(&head, &[], length_of(&head), name)?;
         }
         let stream = BufReader::with_capacity(CHUNK, Cursor::new(head).chain(stream));
-        let stream: Box<dyn Read + Send> = match format {
-            Format::Plain => Box::new(stream),
-            Format::Gzip => Box::new(Gunzip(Some(GzDecoder::new(stream)))),
-            Format::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(stream).map_err(fail)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(fail)?;
-                Box::new(decoder)
-            }
-            Format::Other(what) => {
-                let problem = format!(
-                    "compressed with {what}; understood are gzip and zstd (decompress it into a \
-                     pipe)"
-                );
-                return Err(fail(io::Error::other(problem)));
-            }
-        };
-        let stream = match format {
-            Format::Plain => stream,
+        let stream = packing.reader(stream).map_err(fail)?;
+        let stream = match packing {
+            Packing::Plain => stream,
             _ => recognised(stream, name)?,
         };
+        Self::of_stream(stream, packing, name, options)
+    }
+
+    fn of_stream(
+        stream: Box<dyn Read + Send>,
+        packing: Packing,
+        name: &Path,
+        options: &TarOptions,
+    ) -> SourceResult<Self> {
+        let stream = ReadAhead::start(stream).map_err(|e| SourceError::io("read", name, e))?;
         Ok(Self {
             name: name.to_owned(),
             position: 0,
             kind: InputKind::Stream {
-                stream: ReadAhead::start(stream).map_err(fail)?,
-                compressed: format != Format::Plain,
+                stream,
+                packing,
                 spool: Spool::new(&options.spool_dir)?,
+                buffer: vec![0; CHUNK],
             },
         })
+    }
+
+    /// Whether the archive is read where it is.
+    pub(super) const fn is_in_place(&self) -> bool {
+        matches!(self.kind, InputKind::Seekable { .. })
+    }
+
+    /// Gives the archive as bytes that are not compressed: those of the file it is in, or of an
+    /// unnamed one. Those that are put there `look` sees. More than `most` bytes are refused.
+    pub(super) fn settle(mut self, most: u64, look: impl FnMut(&[u8])) -> SourceResult<Bytes> {
+        if !self.is_in_place() {
+            self.spool_all(most, look)?;
+        }
+        Ok(match self.kind {
+            InputKind::Seekable {
+                file,
+                base,
+                len,
+                stamp,
+                is_whole,
+            } => Bytes {
+                file,
+                base,
+                len,
+                stamp,
+                is_whole,
+            },
+            InputKind::Stream { spool, .. } => Bytes {
+                base: 0,
+                len: spool.end(),
+                file: Arc::new(spool.into_file()),
+                stamp: None,
+                is_whole: false,
+            },
+        })
+    }
+
+    fn spool_all(&mut self, most: u64, mut look: impl FnMut(&[u8])) -> SourceResult<()> {
+        let mut buf = vec![0; CHUNK];
+        loop {
+            let got = self.read_some(&mut buf)?;
+            if got == 0 {
+                return Ok(());
+            }
+            if let InputKind::Stream { spool, .. } = &mut self.kind {
+                look(&buf[..got]);
+                spool.append(&buf[..got])?;
+            }
+            if self.position > most {
+                return Err(self.corrupt(format!(
+                    "what is compressed becomes more than {most} bytes, over {EXPANSION_MAX} times \
+                     as many as it was, as in an archive bomb; decompress it first if this is meant"
+                )));
+            }
+        }
     }
 
     pub(super) fn name(&self) -> &Path {
@@ -161,8 +253,15 @@ impl Input {
         let mut got = 0;
         while got < buf.len() {
             let result = match &mut self.kind {
-                InputKind::Seekable { file, base, .. } => {
-                    file.read_at(&mut buf[got..], base.saturating_add(self.position))
+                InputKind::Seekable {
+                    file, base, len, ..
+                } => {
+                    let left = len.saturating_sub(self.position);
+                    let most = (buf.len() - got).min(usize::try_from(left).unwrap_or(usize::MAX));
+                    file.read_at(
+                        &mut buf[got..got + most],
+                        base.saturating_add(self.position),
+                    )
                 }
                 InputKind::Stream { stream, .. } => stream.read(&mut buf[got..]),
             };
@@ -173,28 +272,27 @@ impl Input {
                     self.position = self.position.saturating_add(n as u64);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What the system did not say, the decoder does.
-                Err(e) if self.is_compressed() && e.raw_os_error().is_none() => {
-                    let problem = match e.kind() {
-                        io::ErrorKind::UnexpectedEof => "cut short".to_owned(),
-                        _ => format!("damaged: {e}"),
-                    };
-                    return Err(self.corrupt(format!("the compressed data is {problem}")));
-                }
-                Err(e) => return Err(SourceError::io("read", &self.name, e)),
+                Err(e) => return Err(self.read_error(e)),
             }
         }
         Ok(got)
     }
 
-    fn is_compressed(&self) -> bool {
-        matches!(
-            self.kind,
-            InputKind::Stream {
-                compressed: true,
-                ..
-            }
-        )
+    /// What the system did not say, the decoder does.
+    fn read_error(&self, error: io::Error) -> SourceError {
+        let packing = match self.kind {
+            InputKind::Stream { packing, .. } => packing,
+            InputKind::Seekable { .. } => Packing::Plain,
+        };
+        if packing == Packing::Plain || error.raw_os_error().is_some() {
+            return SourceError::io("read", &self.name, error);
+        }
+        let problem = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "cut short".to_owned(),
+            _ => format!("damaged: {error}"),
+        };
+        let packing = packing.name();
+        self.corrupt(format!("the compressed data ({packing}) is {problem}"))
     }
 
     fn corrupt(&self, problem: String) -> SourceError {
@@ -215,7 +313,19 @@ impl Input {
 
     /// Passes over what fills the last block of data of this length.
     pub(super) fn skip_padding(&mut self, len: u64) -> SourceResult<()> {
-        self.skip(len.wrapping_neg() % BLOCK as u64)
+        let mut padding = len.wrapping_neg() % BLOCK as u64;
+        // Some tools leave it out at the very end.
+        if let InputKind::Seekable { len: all, .. } = self.kind
+            && self.is_whole()
+        {
+            padding = padding.min(all.saturating_sub(self.position));
+        }
+        self.skip(padding)
+    }
+
+    /// Whether it is known that nothing is missing at the end.
+    pub(super) const fn is_whole(&self) -> bool {
+        matches!(self.kind, InputKind::Seekable { is_whole: true, .. })
     }
 
     fn skip(&mut self, len: u64) -> SourceResult<()> {
@@ -242,7 +352,7 @@ impl Input {
     pub(super) fn take_data(&mut self, len: u64, map: &Map) -> Checked<Vec<DataExtent>> {
         let mut at = match &self.kind {
             InputKind::Seekable { base, .. } => base.saturating_add(self.position),
-            InputKind::Stream { spool, .. } => spool.end,
+            InputKind::Stream { spool, .. } => spool.end(),
         };
         let mut extents = Vec::with_capacity(map.runs.len());
         for &(logical, len) in &map.runs {
@@ -260,7 +370,7 @@ impl Input {
 
     fn spool(&mut self, len: u64) -> SourceResult<()> {
         let mut buf = match &mut self.kind {
-            InputKind::Stream { spool, .. } => std::mem::take(&mut spool.buffer),
+            InputKind::Stream { buffer, .. } => std::mem::take(buffer),
             InputKind::Seekable { .. } => return Ok(()),
         };
         let mut left = len;
@@ -272,8 +382,8 @@ impl Input {
             }
             left -= n as u64;
         }
-        if let InputKind::Stream { spool, .. } = &mut self.kind {
-            spool.buffer = buf;
+        if let InputKind::Stream { buffer, .. } = &mut self.kind {
+            *buffer = buf;
         }
         Ok(())
     }
@@ -315,37 +425,16 @@ impl Input {
         }
     }
 
-    /// The file in which the data of the members is, its name in errors, and its stamp if it is the
-    /// archive itself.
-    pub(super) fn into_data(self) -> (File, PathBuf, Option<Stamp>) {
+    /// Where the data of the members is.
+    pub(super) fn into_store(self) -> DataStore {
+        let path = self.name;
         match self.kind {
-            InputKind::Seekable { file, stamp, .. } => (file, self.name, Some(stamp)),
-            InputKind::Stream { spool, .. } => (spool.file, self.name, None),
-        }
-    }
-}
-
-/// How an archive is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Plain,
-    Gzip,
-    Zstd,
-    Other(&'static str),
-}
-
-impl Format {
-    fn of(magic: &[u8]) -> Self {
-        match magic {
-            [0x1f, 0x8b, ..] => Self::Gzip,
-            // A frame, or a frame to skip before one.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
-            [0xfd, b'7', b'z', b'X', ..] => Self::Other("xz"),
-            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Other("bzip2"),
-            [0x04, 0x22, 0x4d, 0x18, ..] => Self::Other("lz4"),
-            [0x1f, 0x9d, ..] => Self::Other("compress"),
-            [b'L', b'Z', b'I', b'P', ..] => Self::Other("lzip"),
-            _ => Self::Plain,
+            InputKind::Seekable { file, stamp, .. } => DataStore::Archive { file, path, stamp },
+            InputKind::Stream { spool, .. } => DataStore::Archive {
+                file: Arc::new(spool.into_file()),
+                path,
+                stamp: None,
+            },
         }
     }
 }
@@ -397,6 +486,30 @@ fn recognised(mut stream: Box<dyn Read + Send>, name: &Path) -> SourceResult<Box
     }
 }
 
+/// Most bytes that so many compressed ones may become.
+pub(super) const fn expansion(packed: u64) -> u64 {
+    packed
+        .saturating_mul(EXPANSION_MAX)
+        .saturating_add(EXPANSION_FREE)
+}
+
+/// Some bytes of a file, as a stream.
+struct Part {
+    bytes: Bytes,
+    taken: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.bytes.len.saturating_sub(self.taken);
+        let most = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let at = self.bytes.base.saturating_add(self.taken);
+        let got = self.bytes.file.read_at(&mut buf[..most], at)?;
+        self.taken += got as u64;
+        Ok(got)
+    }
+}
+
 /// A stream that has failed.
 struct Broken(Option<io::Error>);
 
@@ -409,7 +522,8 @@ impl Read for Broken {
 /// Refuses what is known to be no archive. What is not known is left to the reader of headers,
 /// which says where they break.
 fn refuse_known(head: &[u8], tail: &[u8], size: u64, name: &Path) -> SourceResult<()> {
-    const OTHERWISE: &str = "give a directory, or a tar archive (plain, gzip or zstd)";
+    const OTHERWISE: &str =
+        "give a directory, a tar archive (plain or compressed), or a container image";
     let content = Content::of(head, tail, size);
     let (what, advice) = match content {
         Content::Tar | Content::Unknown => return Ok(()),
@@ -517,82 +631,33 @@ impl Read for ReadAhead {
     }
 }
 
-/// Decompresses all members of a gzip file, one after the other. Zeros may follow the last, and
-/// nothing else.
-struct Gunzip<R>(Option<GzDecoder<R>>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
 
-impl<R: BufRead> Read for Gunzip<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while let Some(decoder) = &mut self.0 {
-            match decoder.read(buf)? {
-                0 if !buf.is_empty() => {}
-                n => return Ok(n),
-            }
-            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else {
-                break;
-            };
-            if rest.fill_buf()?.first() == Some(&0x1f) {
-                self.0 = Some(GzDecoder::new(rest));
-                continue;
-            }
-            loop {
-                let bytes = rest.fill_buf()?;
-                if bytes.iter().any(|&byte| byte != 0) {
-                    let problem = "other data follows what gzip has written";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-                }
-                match bytes.len() {
-                    0 => return Ok(0),
-                    len => rest.consume(len),
-                }
-            }
-        }
-        Ok(0)
-    }
-}
-
-/// An unnamed file for the data of members.
-struct Spool {
-    file: File,
-    dir: PathBuf,
-    end: u64,
-    buffer: Vec<u8>,
-}
-
-impl Spool {
-    fn new(dir: &Path) -> SourceResult<Self> {
-        let file = tempfile::tempfile_in(dir)
-            .map_err(|e| SourceError::io("make a temporary file in", dir, e))?;
-        Ok(Self {
-            file,
-            dir: dir.to_owned(),
-            end: 0,
-            buffer: vec![0; CHUNK],
-        })
-    }
-
-    /// Appends, leaving holes for long runs of zeros.
-    fn append(&mut self, bytes: &[u8]) -> SourceResult<()> {
-        let mut from = 0;
-        while from < bytes.len() {
-            let is_zero = |chunk: &[u8]| chunk.iter().all(|&b| b == 0);
-            let mut chunks = bytes[from..].chunks(ZERO_RUN);
-            let zero = chunks.clone().next().is_some_and(is_zero);
-            let run: usize = chunks
-                .by_ref()
-                .take_while(|chunk| is_zero(chunk) == zero)
-                .map(<[u8]>::len)
-                .sum();
-            let at = self.end + from as u64;
-            let result = if zero {
-                self.file.set_len(at + run as u64)
-            } else {
-                self.file.write_all_at(&bytes[from..from + run], at)
-            };
-            result.map_err(|e| SourceError::io("write to a temporary file in", &self.dir, e))?;
-            from += run;
-        }
-        self.end += bytes.len() as u64;
-        Ok(())
+    #[test]
+    fn what_becomes_too_long_is_stopped() {
+        let packed = zstd::encode_all(&vec![0; 8 << 20][..], 1).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&packed).unwrap();
+        let bytes = Bytes {
+            file: Arc::new(file),
+            base: 0,
+            len: packed.len() as u64,
+            stamp: None,
+            is_whole: false,
+        };
+        let settle = |most| {
+            let input = Input::from_part(&bytes, Path::new("x"), &TarOptions::default()).unwrap();
+            let mut seen = 0;
+            input
+                .settle(most, |piece| seen += piece.len())
+                .map(|bytes| (bytes.len, seen))
+        };
+        assert_eq!(settle(8 << 20).unwrap(), (8 << 20, 8 << 20));
+        let error = settle(1 << 20).expect_err("a bomb").to_string();
+        assert!(error.contains("archive bomb"), "{error}");
+        assert!(expansion(u64::MAX) == u64::MAX && expansion(100) > 8 << 30);
     }
 }

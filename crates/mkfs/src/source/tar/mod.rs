@@ -7,11 +7,12 @@
 //! | `pax` | extended headers: records, times, extended attributes |
 //! | `sparse` | the maps of sparse members |
 //! | `acl` | access control lists from their text |
-//! | `assemble` | members into the tree: paths, hard links, replacement |
+//! | `assemble` | members into the tree: paths, hard links, replacement, whiteouts |
+//! | `layer` | archives over what other sources hold |
 //!
 //! Understood: v7, ustar, GNU (long names, old sparse), pax (POSIX, with the keywords of GNU tar,
-//! star, libarchive and Docker); plain, gzip of several members, zstd of several frames. The
-//! archive is hostile input: every error names the byte and the member, memory is bounded by the
+//! star, libarchive and Docker); plain or compressed, in several pieces too. The archive is
+//! hostile input: every error names the byte and the member, memory is bounded by the
 //! number of members and `EXTENSION_MAX`.
 //!
 //! Data of an uncompressed archive in a regular file stays there and is read in place; otherwise
@@ -27,7 +28,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
 use super::model::Tree;
@@ -36,12 +36,14 @@ pub(crate) mod acl;
 mod assemble;
 mod header;
 mod input;
+mod layer;
 mod pax;
 mod sparse;
 
-use assemble::Assembly;
+pub(super) use assemble::{Assembly, Below};
 use header::{BLOCK, Header, Kind};
 use input::Input;
+pub(super) use layer::{Bytes, Survey, add_layer, settle, settle_layer, survey};
 use pax::Pax;
 
 /// Longest extended header or long name, in bytes. The attributes of one file fit Linux's limit
@@ -80,14 +82,24 @@ impl Default for TarOptions {
 /// (offsets count decompressed bytes), is cut short, or holds what ext4 cannot;
 /// [`SourceError::Io`] if it cannot be read, or its data not be spooled.
 pub fn read_tar(path: &Path, options: &TarOptions) -> SourceResult<Tree> {
-    if path.as_os_str() == "-" {
+    read(open(path, options)?, options)
+}
+
+fn open(path: &Path, options: &TarOptions) -> SourceResult<Input> {
+    let file = if path.as_os_str() == "-" {
         // A regular file may be behind the standard input: then it is read in place.
-        let stdin = std::io::stdin();
-        let file = rustix::io::dup(&stdin).map_err(|e| SourceError::io("open", path, e))?;
-        return read(Input::from_file(File::from(file), path, options)?, options);
-    }
-    let file = File::open(path).map_err(|e| SourceError::io("open", path, e))?;
-    read(Input::from_file(file, path, options)?, options)
+        rustix::io::dup(std::io::stdin())
+            .map(File::from)
+            .map_err(|e| SourceError::io("open", path, e))?
+    } else {
+        File::open(path).map_err(|e| SourceError::io("open", path, e))?
+    };
+    Input::from_file(file, path, options)
+}
+
+/// Reads these bytes as an archive that is not compressed.
+pub(super) fn read_bytes(bytes: &Bytes, name: &Path, options: &TarOptions) -> SourceResult<Tree> {
+    read(Input::within(bytes, name), options)
 }
 
 /// Reads an archive from a stream. `name` stands for it in errors.
@@ -104,32 +116,33 @@ pub fn read_tar_stream(
 }
 
 fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
-    let mut reading = Reading {
-        assembly: Assembly::new(&options.excludes)?,
-        global: Pax::default(),
-        global_bytes: 0,
-        has_end: false,
-    };
+    let mut assembly = Assembly::new(&options.excludes, Below::Nothing)?;
+    let warnings = read_into(&mut input, &mut assembly)?;
+    let builder = assembly.finish()?;
+    let mut tree = builder.finish_with(vec![input.into_store()])?;
+    tree.warnings = warnings;
+    Ok(tree)
+}
+
+/// Puts all members of an archive into the tree; gives what there is to say about it.
+fn read_into(input: &mut Input, assembly: &mut Assembly<'_>) -> SourceResult<Vec<String>> {
+    let mut reading = Reading::default();
     // How many there are, and the first of them.
     let mut unknown = 0_u64;
     let mut first_unknown = None;
-    while let Some(member) = reading.next_member(&mut input)? {
+    while let Some(member) = reading.next_member(input)? {
         let offset = member.offset;
         let name = member.path.clone();
         if let Kind::Unknown(flag) = member.header.kind {
             unknown += 1;
             first_unknown.get_or_insert_with(|| (flag, name.clone()));
         }
-        reading
-            .add(&mut input, member)
-            .map_err(|problem| problem.at(&input, offset, Some(&name)))?;
+        add(assembly, input, member).map_err(|problem| problem.at(input, offset, Some(&name)))?;
     }
-    check_end(&mut input)?;
-    let builder = reading
-        .assembly
-        .finish()
-        .map_err(|(offset, name, problem)| problem.at(&input, offset, Some(&name)))?;
-    let (file, path, stamp) = input.into_data();
+    check_end(input)?;
+    assembly
+        .end_archive()
+        .map_err(|(offset, name, problem)| problem.at(input, offset, Some(&name)))?;
     let mut warnings = Vec::new();
     if let Some((flag, name)) = &first_unknown {
         warnings.push(format!(
@@ -142,15 +155,28 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
             char::from(*flag)
         ));
     }
-    if !reading.has_end {
+    if !reading.has_end && !input.is_whole() {
         warnings.push(format!(
             "{} ends without the mark of an archive's end: it may have been cut short",
-            path.display()
+            input.name().display()
         ));
     }
-    let mut tree = builder.finish_with(DataStore::Archive { file, path, stamp })?;
-    tree.warnings = warnings;
-    Ok(tree)
+    Ok(warnings)
+}
+
+fn add(assembly: &mut Assembly<'_>, input: &mut Input, member: Member) -> Checked<()> {
+    match member.header.kind {
+        Kind::Regular | Kind::Unknown(_) | Kind::OldSparse => {
+            let map = sparse::map_of(input, &member)?;
+            let extents = input.take_data(member.stored - map.header_bytes, &map)?;
+            assembly.add_file(&member, map.size, &extents)
+        }
+        Kind::DumpDirectory => {
+            input.skip_padded(member.stored)?;
+            assembly.add_other(&member)
+        }
+        _ => assembly.add_other(&member),
+    }
 }
 
 /// What follows the end must be zeros: a second archive would be lost, and other data means that
@@ -230,15 +256,15 @@ struct Member {
     pax: Pax,
 }
 
-struct Reading<'a> {
-    assembly: Assembly<'a>,
+#[derive(Default)]
+struct Reading {
     global: Pax,
     global_bytes: u64,
     /// Whether the end was marked by a block of zeros.
     has_end: bool,
 }
 
-impl Reading<'_> {
+impl Reading {
     /// Reads headers up to the next member that is a file; `None` at the archive's end.
     fn next_member(&mut self, input: &mut Input) -> SourceResult<Option<Member>> {
         let start = input.position();
@@ -262,7 +288,7 @@ impl Reading<'_> {
             let header = Header::parse(&block).map_err(|p| match p {
                 Problem::Text(text) if offset == 0 => fail(
                     input,
-                    format!("{text}; if this is no tar archive: give a directory, or a tar archive (plain, gzip or zstd)")
+                    format!("{text}; if this is no tar archive: give a directory, a tar archive (plain or compressed), or a container image")
                         .into(),
                 ),
                 p => fail(input, p),
@@ -309,21 +335,6 @@ impl Reading<'_> {
             _ => extensions.pax.merge(&bytes)?,
         }
         Ok(())
-    }
-
-    fn add(&mut self, input: &mut Input, member: Member) -> Checked<()> {
-        match member.header.kind {
-            Kind::Regular | Kind::Unknown(_) | Kind::OldSparse => {
-                let map = sparse::map_of(input, &member)?;
-                let extents = input.take_data(member.stored - map.header_bytes, &map)?;
-                self.assembly.add_file(&member, map.size, &extents)
-            }
-            Kind::DumpDirectory => {
-                input.skip_padded(member.stored)?;
-                self.assembly.add_other(&member)
-            }
-            _ => self.assembly.add_other(&member),
-        }
     }
 }
 

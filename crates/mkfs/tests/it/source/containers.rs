@@ -163,7 +163,7 @@ fn whiteouts_are_refused_whatever_they_are_unless_excluded() {
 }
 
 #[test]
-fn container_images_are_refused_as_archives_and_as_directories() {
+fn what_looks_like_a_container_image_is_read_as_one_or_refused() {
     let digest = "0123456789abcdef".repeat(4);
     let layer = format!("{digest}/layer.tar");
     let dir = tempfile::tempdir().unwrap();

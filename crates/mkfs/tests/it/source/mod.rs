@@ -5,6 +5,9 @@ mod beside_tar;
 mod containers;
 mod directory;
 mod hostile_archives;
+mod images;
+mod layers;
+mod layout;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

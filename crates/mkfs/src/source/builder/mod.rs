@@ -1,4 +1,10 @@
 //! Collects nodes and names in any order and puts them in canonical order.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `canonical` | copying what was collected into a tree |
+//! | `reopen` | a builder again of a tree that was finished |
+//! | `layered` | what only sources above others need: names that go, nodes of another tree |
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,18 +14,23 @@ use std::sync::Arc;
 use extant_format::NAME_MAX;
 use rayon::slice::ParallelSliceMut;
 
-use super::data::{DataStore, LateFlags};
+use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::model::{
-    Coverage, DataExtent, Entry, FileRow, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload,
-    Times, Tree, Xattr,
+    Coverage, DataExtent, FileRow, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload, Times,
+    Tree, Xattr,
 };
+use canonical::Canonical;
 
+mod canonical;
+mod layered;
 mod reopen;
 
 /// Longest symbolic link target Linux takes, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 const NONE: u32 = u32::MAX;
+/// In the place of a node whose name was taken away.
+const GONE: NodeId = NodeId(NONE);
 
 /// What every kind of node has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +142,10 @@ pub struct TreeBuilder {
     /// Head of the chain of links for a hash of parent and name, once anybody looked one up.
     by_name: Option<HashMap<u64, u32>>,
     hasher: RandomState,
+    /// The source that files come from which are added now.
+    source: u32,
+    /// Where files of a directory are in it, if another source gave them a name of its own.
+    source_paths: HashMap<NodeId, Box<[u8]>>,
 }
 
 impl TreeBuilder {
@@ -152,6 +167,8 @@ impl TreeBuilder {
             xattr_index: HashMap::from([(none, 0)]),
             by_name: None,
             hasher: RandomState::new(),
+            source: 0,
+            source_paths: HashMap::new(),
         };
         builder.add(root, Content::Directory)?;
         Ok(builder)
@@ -238,7 +255,11 @@ impl TreeBuilder {
 
     fn add_file(&mut self, origin: Origin, coverage: Coverage) -> SourceResult<u32> {
         let row = count("files", self.files.len())?;
-        self.files.push(FileRow { origin, coverage });
+        self.files.push(FileRow {
+            origin,
+            coverage,
+            source: self.source,
+        });
         Ok(row)
     }
 
@@ -251,7 +272,11 @@ impl TreeBuilder {
         set.reverse();
         set.dedup_by(|later, kept| later.name == kept.name);
         set.reverse();
-        let set: Arc<[Xattr]> = set.into();
+        self.intern_set(set.into())
+    }
+
+    /// The row of a set in the order that sets have.
+    fn intern_set(&mut self, set: Arc<[Xattr]>) -> SourceResult<u32> {
         if let Some(&row) = self.xattr_index.get(&set) {
             return Ok(row);
         }
@@ -379,7 +404,8 @@ impl TreeBuilder {
         let mut row = *self.by_name.as_ref()?.get(&hash)?;
         while row != NONE {
             let link = &self.links[row as usize];
-            if link.parent == parent && self.bytes_of(link.name) == name {
+            let is_it = link.parent == parent && self.bytes_of(link.name) == name;
+            if is_it && link.node != GONE {
                 return Some(row);
             }
             row = link.next;
@@ -409,12 +435,14 @@ impl TreeBuilder {
     ///
     /// [`SourceError::Name`] if a directory has a name twice.
     pub fn finish(self) -> SourceResult<Tree> {
-        self.finish_with(DataStore::Memory)
+        self.finish_with(vec![DataStore::Memory])
     }
 
-    pub(crate) fn finish_with(mut self, store: DataStore) -> SourceResult<Tree> {
+    /// As [`finish`](Self::finish), with where the data of each source is.
+    pub(crate) fn finish_with(mut self, stores: Vec<DataStore>) -> SourceResult<Tree> {
         self.by_name = None;
         let mut links = std::mem::take(&mut self.links);
+        links.retain(|link| link.node != GONE);
         let names = &self.names;
         let bytes = |n: Name| &names[n.at as usize..n.at as usize + n.len as usize];
         links
@@ -429,147 +457,7 @@ impl TreeBuilder {
                 problem: "is there twice",
             });
         }
-        Ok(Canonical::new(self, links).run(store))
-    }
-}
-
-/// Copies a builder's content into a tree in canonical order.
-struct Canonical {
-    from: TreeBuilder,
-    /// Sorted by parent and name.
-    links: Vec<Link>,
-    /// New number of each old node.
-    renumber: Vec<u32>,
-    /// New number of each old attribute set.
-    xattr_renumber: Vec<u32>,
-    to: Tree,
-}
-
-impl Canonical {
-    fn new(from: TreeBuilder, links: Vec<Link>) -> Self {
-        let to = Tree {
-            nodes: Vec::with_capacity(from.nodes.len()),
-            entries: Vec::with_capacity(links.len()),
-            names: Vec::with_capacity(from.names.len()),
-            files: Vec::with_capacity(from.files.len()),
-            extents: Vec::with_capacity(from.extents.len()),
-            inline: Vec::with_capacity(from.inline.len()),
-            xattrs: vec![Arc::from([])],
-            store: DataStore::Memory,
-            late_flags: LateFlags::default(),
-            warnings: Vec::new(),
-        };
-        let mut xattr_renumber = vec![NONE; from.xattrs.len()];
-        xattr_renumber[0] = 0;
-        Self {
-            renumber: vec![NONE; from.nodes.len()],
-            xattr_renumber,
-            links,
-            from,
-            to,
-        }
-    }
-
-    fn run(mut self, store: DataStore) -> Tree {
-        self.place(NodeId::ROOT, NodeId::ROOT, Name::default());
-        let mut stack = vec![(NodeId::ROOT, NodeId::ROOT)];
-        while let Some((old, new)) = stack.pop() {
-            let below = stack.len();
-            self.visit(old, new, &mut stack);
-            stack[below..].reverse();
-        }
-        if matches!(store, DataStore::Directory(_)) {
-            self.to.late_flags = LateFlags::of(self.to.nodes.len());
-        }
-        self.to.store = store;
-        self.to
-    }
-
-    /// Numbers the children of a directory and puts its subdirectories on the stack.
-    fn visit(&mut self, old: NodeId, new: NodeId, stack: &mut Vec<(NodeId, NodeId)>) {
-        let first = self.to.entries.len() as u32;
-        let start = self.links.partition_point(|l| l.parent < old);
-        let mut subdirs = 0;
-        let mut row = start;
-        while let Some(&link) = self.links.get(row).filter(|l| l.parent == old) {
-            row += 1;
-            let name = self.copy_name(link.name);
-            let node = match self.renumber[link.node.index()] {
-                NONE => self.place(link.node, new, name),
-                number => NodeId(number),
-            };
-            self.to.entries.push(Entry { name, node });
-            let child = &mut self.to.nodes[node.index()];
-            if child.is_dir() {
-                subdirs += 1;
-                stack.push((link.node, node));
-            } else {
-                child.nlink += 1;
-            }
-        }
-        let len = (row - start) as u32;
-        let dir = &mut self.to.nodes[new.index()];
-        dir.payload = Payload::Directory { first, len };
-        dir.nlink = 2 + subdirs;
-    }
-
-    /// Gives an old node its new number.
-    fn place(&mut self, old: NodeId, parent: NodeId, name: Name) -> NodeId {
-        let new = NodeId(self.to.nodes.len() as u32);
-        self.renumber[old.index()] = new.0;
-        let mut node = self.from.nodes[old.index()].clone();
-        node.parent = parent;
-        node.name = name;
-        node.nlink = 0;
-        node.xattrs = self.copy_xattrs(node.xattrs);
-        node.payload = match node.payload {
-            Payload::File(row) if row != NO_DATA => Payload::File(self.copy_file(row, node.size)),
-            Payload::Symlink { at, len } => {
-                let to = self.to.names.len() as u32;
-                let target = &self.from.names[at as usize..at as usize + len as usize];
-                self.to.names.extend_from_slice(target);
-                Payload::Symlink { at: to, len }
-            }
-            other => other,
-        };
-        self.to.nodes.push(node);
-        new
-    }
-
-    fn copy_name(&mut self, name: Name) -> Name {
-        let at = self.to.names.len() as u32;
-        self.to.names.extend_from_slice(self.from.bytes_of(name));
-        Name { at, len: name.len }
-    }
-
-    fn copy_xattrs(&mut self, row: u32) -> u32 {
-        let new = &mut self.xattr_renumber[row as usize];
-        if *new == NONE {
-            *new = self.to.xattrs.len() as u32;
-            self.to
-                .xattrs
-                .push(Arc::clone(&self.from.xattrs[row as usize]));
-        }
-        *new
-    }
-
-    fn copy_file(&mut self, row: u32, size: u64) -> u32 {
-        let mut file = self.from.files[row as usize];
-        if let Coverage::Sparse { first, len } = &mut file.coverage {
-            let old = *first as usize;
-            *first = self.to.extents.len() as u32;
-            let extents = &self.from.extents[old..old + *len as usize];
-            self.to.extents.extend_from_slice(extents);
-        }
-        if let Origin::Inline { at } = &mut file.origin {
-            let old = *at as usize;
-            *at = self.to.inline.len() as u64;
-            let bytes = &self.from.inline[old..old + size as usize];
-            self.to.inline.extend_from_slice(bytes);
-        }
-        let new = self.to.files.len() as u32;
-        self.to.files.push(file);
-        new
+        Ok(Canonical::new(self, links).run(stores))
     }
 }
 

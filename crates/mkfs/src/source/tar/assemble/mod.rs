@@ -1,14 +1,25 @@
 //! Puts members into the tree, as extracting them one after the other would.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `whiteouts` | what a layer takes away from those below it |
+//! | `graft` | directories over what other sources hold |
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::Whiteouts;
 use super::super::builder::{Content, Meta, Stored, TreeBuilder};
 use super::super::directory::is_storable;
+use super::super::error::SourceResult;
 use super::super::exclude::Excludes;
 use super::super::model::{DataExtent, FileType, NodeId, Origin, Times, Timestamp};
 use super::acl;
 use super::header::Kind;
 use super::{Checked, Member, Problem};
+use whiteouts::Removed;
+
+mod graft;
+mod whiteouts;
 
 /// Permission bits of a directory that the archive has files in but does not describe.
 const IMPLIED_MODE: u16 = 0o755;
@@ -24,28 +35,50 @@ struct Pending {
     time: Timestamp,
 }
 
-pub(super) struct Assembly<'a> {
+/// What an archive is put over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Below {
+    /// It is all there is.
+    Nothing,
+    /// Other sources, of which whiteouts take something away.
+    Layers(Whiteouts),
+}
+
+/// A directory on the way to a file, with the name it was found by.
+type Step = (NodeId, Box<[u8]>);
+
+/// The tree as far as the sources have been read.
+pub(in super::super) struct Assembly<'a> {
     builder: TreeBuilder,
     excludes: &'a Excludes,
+    below: Below,
     /// Excluded files by path: a hard link may bring one back under another name.
     excluded: HashMap<Vec<u8>, NodeId>,
     pending: Vec<Pending>,
     /// Directories no member has described yet.
     implied: HashSet<NodeId>,
     newest: Option<Timestamp>,
+    removed: Removed,
 }
 
 impl<'a> Assembly<'a> {
-    pub(super) fn new(excludes: &'a Excludes) -> Result<Self, super::SourceError> {
+    pub(in super::super) fn new(excludes: &'a Excludes, below: Below) -> SourceResult<Self> {
         let root = Meta::plain(IMPLIED_MODE, Times::default());
         Ok(Self {
             builder: TreeBuilder::new(root)?,
             excludes,
+            below,
             excluded: HashMap::new(),
             pending: Vec::new(),
             implied: HashSet::from([NodeId::ROOT]),
             newest: None,
+            removed: Removed::default(),
         })
+    }
+
+    /// Begins the next source; its data is at this place of the list of all.
+    pub(in super::super) fn begin(&mut self, source: u32) {
+        self.builder.set_source(source);
     }
 
     /// Adds a regular file of this size with its data at `extents`.
@@ -84,9 +117,11 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// The tree of all members. A pending hard link whose target never came is an error, with
-    /// the place of the link.
-    pub(super) fn finish(mut self) -> Result<TreeBuilder, (u64, Vec<u8>, Problem)> {
+    /// Ends an archive. A pending hard link whose target never came is an error, with the place of
+    /// the link.
+    pub(super) fn end_archive(&mut self) -> Result<(), (u64, Vec<u8>, Problem)> {
+        // Of lower layers what this one takes away counts too: it may have another name since.
+        self.removed.may_be_found(true);
         for link in std::mem::take(&mut self.pending) {
             let result = self.resolve(&link).and_then(|target| match target {
                 Some(target) => self.name(&link.path, target, link.time),
@@ -100,13 +135,18 @@ impl<'a> Assembly<'a> {
             });
             result.map_err(|problem| (link.offset, link.path, problem))?;
         }
+        self.removed.forget();
+        Ok(())
+    }
+
+    /// What all sources hold together.
+    pub(in super::super) fn finish(mut self) -> SourceResult<TreeBuilder> {
         if self.implied.contains(&NodeId::ROOT) {
             let time = self.newest.unwrap_or_default();
             let root = Meta::plain(IMPLIED_MODE, Times::all(time));
-            self.builder
-                .set_meta(NodeId::ROOT, root)
-                .map_err(|e| (0, Vec::new(), e.into()))?;
+            self.builder.set_meta(NodeId::ROOT, root)?;
         }
+        self.mark_opaque()?;
         Ok(self.builder)
     }
 
@@ -132,7 +172,9 @@ impl<'a> Assembly<'a> {
             self.excluded.insert(path, node);
             return Ok(());
         }
-        refuse_whiteout(&path)?;
+        if self.passes_over(&path)? {
+            return Ok(());
+        }
         let node = self.builder.add(meta, content)?;
         self.name(&path, node, time)
     }
@@ -144,16 +186,18 @@ impl<'a> Assembly<'a> {
         if self.is_excluded(&path, true) {
             return Ok(());
         }
-        refuse_whiteout(&path)?;
+        if self.passes_over(&path)? {
+            return Ok(());
+        }
         self.newest = self.newest.max(Some(time));
         let (parent, name) = self.parent_of(&path, time)?;
         let node = match name {
             None => NodeId::ROOT,
             Some(name) => match self.builder.lookup(parent, name) {
                 Some(node) if self.builder.kind(node) == FileType::Directory => node,
-                Some(_) => {
+                Some(old) => {
                     let node = self.builder.add(meta, Content::Directory)?;
-                    self.builder.relink(parent, name, node);
+                    self.replace_by_directory(parent, name, old, node);
                     return Ok(());
                 }
                 None => {
@@ -173,14 +217,17 @@ impl<'a> Assembly<'a> {
             target: clean(&member.link)?,
             time: meta_of(member)?.times.mtime(),
         };
+        let is_excluded = self.is_excluded(&link.path, false);
+        if !is_excluded && self.passes_over(&link.path)? {
+            return Ok(());
+        }
         let target = self.resolve(&link)?;
-        if self.is_excluded(&link.path, false) {
+        if is_excluded {
             if let Some(target) = target {
                 self.excluded.insert(link.path, target);
             }
             return Ok(());
         }
-        refuse_whiteout(&link.path)?;
         match target {
             // The name is there, and is what it shall be.
             Some(_) if link.path == link.target => Ok(()),
@@ -198,16 +245,22 @@ impl<'a> Assembly<'a> {
             return Ok(Some(node));
         }
         let (dir, name) = split_last(&link.target);
-        let Some(dir) = self.directory_at(dir, None)? else {
+        let Some(way) = self.way_to(dir, None)? else {
             return Ok(None);
         };
         let node = match name {
             None => NodeId::ROOT,
-            Some(name) => match self.builder.lookup(dir, name) {
+            Some(name) => match self.lookup(end_of(&way), name) {
                 Some(found) => found,
                 None => return Ok(None),
             },
         };
+        let path = || {
+            let names = way.iter().skip(1).map(|(_, name)| &**name);
+            let names: Vec<&[u8]> = names.chain(name).collect();
+            names.join(&b'/')
+        };
+        self.builder.keep_source_path(node, path);
         if self.builder.kind(node) == FileType::Directory {
             let target = String::from_utf8_lossy(&link.target);
             return Err(format!("hard link to the directory {target:?}").into());
@@ -223,7 +276,10 @@ impl<'a> Assembly<'a> {
         match self.builder.lookup(parent, name) {
             None => Ok(self.builder.link(parent, name, node)?),
             Some(old) => {
-                if self.builder.kind(old) == FileType::Directory && self.builder.has_entries(old) {
+                if self.below == Below::Nothing
+                    && self.builder.kind(old) == FileType::Directory
+                    && self.builder.has_entries(old)
+                {
                     return Err("would take the place of a directory that is not empty".into());
                 }
                 self.builder.relink(parent, name, node);
@@ -251,6 +307,7 @@ impl<'a> Assembly<'a> {
                     let dir = self.directory_at(above, Some(time))?;
                     return Ok((dir.unwrap_or(NodeId::ROOT), name));
                 }
+                Some(node) if self.is_marker(node) => self.imply(dir, part, time)?,
                 Some(_) => return Err(not_a_directory(part)),
                 None => self.imply(dir, part, time)?,
             };
@@ -262,30 +319,42 @@ impl<'a> Assembly<'a> {
     fn imply(&mut self, parent: NodeId, name: &[u8], time: Timestamp) -> Checked<NodeId> {
         let meta = Meta::plain(IMPLIED_MODE, Times::all(time));
         let node = self.builder.add(meta, Content::Directory)?;
-        self.builder.link(parent, name, node)?;
+        match self.builder.lookup(parent, name) {
+            Some(old) => self.replace_by_directory(parent, name, old, node),
+            None => self.builder.link(parent, name, node)?,
+        }
         self.implied.insert(node);
         Ok(node)
     }
 
-    /// The directory at a path, through symbolic links, which lead nowhere outside the tree. What
-    /// is missing is made with this time; without one, there is none then.
+    /// The directory at a path, see [`way_to`](Self::way_to).
     fn directory_at(&mut self, path: &[u8], make: Option<Timestamp>) -> Checked<Option<NodeId>> {
-        let mut above = vec![NodeId::ROOT];
+        Ok(self.way_to(path, make)?.map(|way| end_of(&way)))
+    }
+
+    /// The directories down to that at a path, the root first, through symbolic links, which lead
+    /// nowhere outside the tree. What is missing is made with this time; without one, there is none
+    /// then.
+    fn way_to(&mut self, path: &[u8], make: Option<Timestamp>) -> Checked<Option<Vec<Step>>> {
+        let mut way: Vec<Step> = vec![(NodeId::ROOT, Box::default())];
         let mut links = 0;
         let mut ahead: Vec<Box<[u8]>> = parts(path).rev().map(Box::from).collect();
         while let Some(part) = ahead.pop() {
-            let dir = above.last().copied().unwrap_or(NodeId::ROOT);
+            let dir = end_of(&way);
             match &*part {
                 b"." => continue,
                 b".." => {
-                    above.truncate((above.len() - 1).max(1));
+                    way.truncate((way.len() - 1).max(1));
                     continue;
                 }
                 _ => {}
             }
-            let found = self.builder.lookup(dir, &part);
+            let found = match make {
+                Some(_) => self.builder.lookup(dir, &part),
+                None => self.lookup(dir, &part),
+            };
             match found.map(|node| (node, self.builder.kind(node))) {
-                Some((node, FileType::Directory)) => above.push(node),
+                Some((node, FileType::Directory)) => way.push((node, part)),
                 Some((node, FileType::Symlink)) => {
                     links += 1;
                     if links > LINKS_MAX {
@@ -297,19 +366,28 @@ impl<'a> Assembly<'a> {
                     }
                     let target = self.builder.symlink_target(node).unwrap_or_default();
                     if target.starts_with(b"/") {
-                        above.truncate(1);
+                        way.truncate(1);
                     }
                     ahead.extend(parts(target).rev().map(Box::from));
                 }
-                Some(_) if make.is_none() => return Ok(None),
-                Some(_) => return Err(not_a_directory(&part)),
+                Some((node, _)) => match make {
+                    Some(time) if self.is_marker(node) => {
+                        let node = self.imply(dir, &part, time)?;
+                        way.push((node, part));
+                    }
+                    Some(_) => return Err(not_a_directory(&part)),
+                    None => return Ok(None),
+                },
                 None => match make {
-                    Some(time) => above.push(self.imply(dir, &part, time)?),
+                    Some(time) => {
+                        let node = self.imply(dir, &part, time)?;
+                        way.push((node, part));
+                    }
                     None => return Ok(None),
                 },
             }
         }
-        Ok(above.last().copied())
+        Ok(Some(way))
     }
 
     /// Whether a path or a directory above it is excluded.
@@ -323,6 +401,11 @@ impl<'a> Assembly<'a> {
                 .excludes(&parts[..n], n < parts.len() || is_dir)
         })
     }
+}
+
+/// The directory that a way leads to.
+fn end_of(way: &[Step]) -> NodeId {
+    way.last().map_or(NodeId::ROOT, |(node, _)| *node)
 }
 
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -342,19 +425,8 @@ fn not_a_directory(part: &[u8]) -> Problem {
     format!("lies beneath {part:?}, which is not a directory").into()
 }
 
-/// A layer of a container image says by names that begin with `.wh.` what it takes away from the
-/// layers below.
-fn refuse_whiteout(path: &[u8]) -> Checked<()> {
-    if parts(path).all(|part| !part.starts_with(b".wh.")) {
-        return Ok(());
-    }
-    Err("a whiteout: the archive is one layer of a container image, which says with it what the layers below lose; flatten the \
-         image first (docker export, umoci unpack), or leave such names out with --exclude '.wh.*'"
-        .into())
-}
-
 /// A member's path without what does not count: a leading `/`, `.`, empty names.
-fn clean(path: &[u8]) -> Checked<Vec<u8>> {
+pub(super) fn clean(path: &[u8]) -> Checked<Vec<u8>> {
     if path.is_empty() {
         return Err("the name is empty".into());
     }

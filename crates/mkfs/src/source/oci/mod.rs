@@ -1,0 +1,187 @@
+//! Container images: which layers they have, and whether these are what they should be.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `store` | the files of an image, in a directory or an archive |
+//! | `digest` | names of content by its hash |
+//! | `records` | what the JSON says, as far as it is needed |
+//! | `platform` | systems and processors |
+//! | `layout` | OCI layouts: from the index to a manifest |
+//! | `docker` | what `docker save` writes |
+//!
+//! Read as the OCI image specification 1.1 has it, and Docker's image specification 1.2. All of it
+//! is hostile input: names are no paths outside, JSON has at most `JSON_MAX` bytes, indexes in
+//! indexes end, and what has a digest is compared with it before it is used.
+
+use std::path::{Path, PathBuf};
+
+use super::container::Kind;
+use super::error::{SourceError, SourceResult};
+use super::packed::Packing;
+use super::tar::{Bytes, TarOptions, settle_layer};
+use digest::{Digest, Hasher};
+
+mod digest;
+mod docker;
+mod layout;
+mod platform;
+mod records;
+mod store;
+
+pub use platform::Platform;
+pub(super) use store::Store;
+
+/// Most bytes of one piece of JSON; registries take no manifest of more than 4 MiB.
+const JSON_MAX: u64 = 8 << 20;
+
+/// Most layers of an image. Docker takes 127.
+const LAYERS_MAX: usize = 500;
+
+/// An image that was found, with nothing read of its layers.
+pub(super) struct Image {
+    /// From the lowest.
+    pub(super) layers: Vec<LayerBlob>,
+    /// The configuration, as it stands.
+    pub(super) config: Vec<u8>,
+}
+
+/// A layer as it is stored.
+pub(super) struct LayerBlob {
+    /// What it is called in errors.
+    pub(super) name: PathBuf,
+    bytes: Bytes,
+    /// How it is said to be compressed.
+    declared: Option<Packing>,
+    /// Of the bytes as they are stored.
+    digest: Option<Digest>,
+    /// Of the archive when it is not compressed.
+    diff_id: Digest,
+}
+
+/// Finds the image in a store.
+///
+/// # Errors
+///
+/// [`SourceError::Refused`] for what is damaged, missing, or not one image.
+pub(super) fn find(
+    store: &Store<'_>,
+    kind: Kind,
+    tag: Option<&str>,
+    platform: Option<&Platform>,
+) -> SourceResult<Image> {
+    match kind {
+        Kind::Oci => layout::find(store, tag, platform),
+        Kind::Docker => docker::find(store, tag, platform),
+    }
+}
+
+impl LayerBlob {
+    /// Compares the layer with its digests, and gives it as an archive that is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Refused`] if it is not what its digests say, or not compressed as its type
+    /// says; those of reading and of spooling.
+    pub(super) fn open(&self, options: &TarOptions) -> SourceResult<Bytes> {
+        let packing = Packing::of(&head_of(&self.bytes, &self.name)?);
+        if let Some(declared) = self.declared
+            && declared != packing
+        {
+            let how = |packing: Packing| match packing {
+                Packing::Plain => "not compressed".to_owned(),
+                other => format!("compressed with {}", other.name()),
+            };
+            let (declared, packing) = (how(declared), how(packing));
+            return Err(self.refused(format!(
+                "its type says that it is {declared}, and it is {packing}"
+            )));
+        }
+        // What is not compressed has one digest, and is read once for it.
+        if let Some(digest) = &self.digest
+            && (packing != Packing::Plain || *digest != self.diff_id)
+        {
+            let mut hasher = Hasher::new(digest);
+            self.bytes.each(&self.name, |bytes| hasher.update(bytes))?;
+            hasher.compare(digest).map_err(|found| {
+                self.refused(format!("its digest is {found}, and should be {digest}"))
+            })?;
+        }
+        let mut hasher = Hasher::new(&self.diff_id);
+        let bytes = settle_layer(&self.bytes, &self.name, options, |bytes| {
+            hasher.update(bytes);
+        })?;
+        hasher.compare(&self.diff_id).map_err(|found| {
+            let expected = &self.diff_id;
+            self.refused(format!(
+                "the digest of the archive in it is {found}, and the image's configuration says \
+                 {expected}"
+            ))
+        })?;
+        Ok(Bytes {
+            is_whole: true,
+            ..bytes
+        })
+    }
+
+    fn refused(&self, problem: String) -> SourceError {
+        SourceError::Refused {
+            path: self.name.clone(),
+            problem,
+        }
+    }
+}
+
+/// The first bytes, by which compressed data is known.
+fn head_of(bytes: &Bytes, name: &Path) -> SourceResult<Vec<u8>> {
+    let head = Bytes {
+        len: bytes.len.min(16),
+        ..bytes.clone()
+    };
+    let mut found = Vec::new();
+    head.each(name, |bytes| found.extend_from_slice(bytes))?;
+    Ok(found)
+}
+
+/// Refuses more layers than are read, before any is opened.
+fn check_count(store: &Store<'_>, count: usize) -> SourceResult<()> {
+    if count <= LAYERS_MAX {
+        return Ok(());
+    }
+    Err(store.refused(format!(
+        "{count} layers, and at most {LAYERS_MAX} are read: join some"
+    )))
+}
+
+/// Names layers, and brings them together with the digests of the image's configuration.
+fn layers(
+    store: &Store<'_>,
+    blobs: Vec<(Bytes, Option<Packing>, Option<Digest>)>,
+    diff_ids: &[String],
+) -> SourceResult<Vec<LayerBlob>> {
+    let count = blobs.len();
+    if count != diff_ids.len() {
+        return Err(store.refused(format!(
+            "{count} layers, and its configuration has digests of {}",
+            diff_ids.len()
+        )));
+    }
+    let layers = blobs.into_iter().zip(diff_ids).enumerate();
+    layers
+        .map(|(index, ((bytes, declared, digest), diff_id))| {
+            let diff_id = Digest::parse(diff_id).map_err(|e| store.refused(e))?;
+            let number = index + 1;
+            let what = digest.as_ref().unwrap_or(&diff_id);
+            Ok(LayerBlob {
+                name: PathBuf::from(format!(
+                    "{}: layer {number} of {count} ({})",
+                    store.name().display(),
+                    what.short()
+                )),
+                bytes,
+                declared,
+                digest,
+                diff_id,
+            })
+        })
+        .collect()
+}

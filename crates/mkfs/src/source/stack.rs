@@ -1,0 +1,311 @@
+//! Sources over sources: what an image is filled from when there are several, or layers.
+//!
+//! All are opened side by side: archives are decompressed, digests compared, directories scanned.
+//! Then they are put over each other in the order they were given, in one tree. What it holds of
+//! each source stays where it is until it is written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::SourceOptions;
+use super::container;
+use super::data::DataStore;
+use super::directory::{ScanOptions, scan_directory};
+use super::error::{SourceError, SourceResult};
+use super::exclude::Excludes;
+use super::model::Tree;
+use super::oci;
+use super::origin::{Form, Source};
+use super::tar::{
+    Assembly, Below, Bytes, Survey, TarOptions, add_layer, read_bytes, read_tar, settle, survey,
+};
+use super::whiteout::Whiteouts;
+
+/// What sources hold together.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Gathered {
+    /// The files.
+    pub tree: Tree,
+    /// The configuration of the container image among the sources, as JSON; of several the last.
+    pub config: Option<Vec<u8>>,
+}
+
+/// Reads sources, each over those before it: directories, archives and container images. A
+/// directory joins one that is there, and everything else takes the place of what had its name.
+///
+/// Whiteouts take away what the sources before have, unless
+/// [`SourceOptions::whiteouts`] says otherwise. A lone directory or archive with whiteouts is
+/// refused: it is one layer of an image.
+///
+/// # Errors
+///
+/// Those of [`scan_directory`] and [`read_tar`]; [`SourceError::NotASource`] without any source;
+/// [`SourceError::Refused`] for a container image that is damaged, incomplete, not of the platform
+/// that is asked for, or not one image.
+pub fn read_sources(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered> {
+    let Some(threads) = options.threads else {
+        return gather(sources, options);
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .build()
+        .map_err(|e| {
+            let path = sources.first().map_or(Path::new("."), Source::path);
+            SourceError::io("start threads to read", path, std::io::Error::other(e))
+        })?;
+    pool.install(|| gather(sources, options))
+}
+
+fn gather(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered> {
+    let read = Read::new(options);
+    let stacked = match sources {
+        [] => {
+            return Err(SourceError::NotASource {
+                path: PathBuf::new(),
+                what: "no source".to_owned(),
+                advice: "name one".to_owned(),
+            });
+        }
+        [one] if options.whiteouts.is_none() => match read.alone(one)? {
+            Alone::Tree(tree) => {
+                return Ok(Gathered {
+                    tree: *tree,
+                    config: None,
+                });
+            }
+            Alone::Layers(layers) => vec![layers],
+        },
+        _ => sources
+            .par_iter()
+            .with_max_len(1)
+            .map(|source| read.open(source))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect::<SourceResult<Vec<_>>>()?,
+    };
+    pile(stacked, options)
+}
+
+/// A lone source, read.
+enum Alone {
+    Tree(Box<Tree>),
+    Layers(Opened),
+}
+
+/// A source among others, ready to be put over them.
+enum Opened {
+    Directory { tree: Box<Tree>, path: PathBuf },
+    Archive(Layer),
+    Image { layers: Vec<Layer>, config: Vec<u8> },
+}
+
+/// An archive that is not compressed, and what it takes away.
+struct Layer {
+    bytes: Bytes,
+    survey: Survey,
+    /// What it is called in errors.
+    name: PathBuf,
+}
+
+/// How sources are read.
+struct Read<'a> {
+    options: &'a SourceOptions,
+    scan: ScanOptions,
+    tar: TarOptions,
+    /// How an archive is read that is known to hold an image: what stays out is said of the files
+    /// in the image.
+    outer: TarOptions,
+}
+
+impl<'a> Read<'a> {
+    fn new(options: &'a SourceOptions) -> Self {
+        let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
+        Self {
+            options,
+            scan: ScanOptions {
+                excludes: options.excludes.clone(),
+                threads: None,
+            },
+            tar: TarOptions {
+                excludes: options.excludes.clone(),
+                spool_dir: spool_dir.clone(),
+            },
+            outer: TarOptions {
+                excludes: Excludes::default(),
+                spool_dir,
+            },
+        }
+    }
+
+    /// What an image is known by may be among what stays out.
+    fn tell_of_marks(&self, tree: &mut Tree, path: &Path) {
+        if !self.options.excludes.is_empty() && container::has_content(tree) {
+            tree.warnings.push(format!(
+                "{} has the layers of a container image, and not what names them, which stays out: \
+                 it is taken as it is",
+                path.display()
+            ));
+        }
+    }
+
+    /// Reads a source that is the only one.
+    fn alone(&self, source: &Source) -> SourceResult<Alone> {
+        let path = source.path();
+        if source.form() != Form::ByContent {
+            return Ok(Alone::Layers(self.open(source)?));
+        }
+        let is_directory = source.is_directory();
+        let mut tree = if is_directory {
+            scan_directory(path, &self.scan)?
+        } else {
+            read_tar(path, &self.tar)?
+        };
+        if let Some(form) = container::kind(&tree) {
+            let store = if is_directory {
+                oci::Store::Directory(path)
+            } else {
+                oci::Store::Archive { tree: &tree, path }
+            };
+            return Ok(Alone::Layers(self.image(&store, form, None)?));
+        }
+        container::refuse_layer(&tree, path)?;
+        self.tell_of_marks(&mut tree, path);
+        Ok(Alone::Tree(Box::new(tree)))
+    }
+
+    /// Opens a source among others.
+    fn open(&self, source: &Source) -> SourceResult<Opened> {
+        let path = source.path();
+        let tag = source.tag();
+        match source.form() {
+            Form::Oci => self.image(&oci::Store::Directory(path), container::Kind::Oci, tag),
+            Form::OciArchive | Form::DockerArchive => {
+                let tree = read_tar(path, &self.outer)?;
+                let kind = match source.form() {
+                    Form::OciArchive => container::Kind::Oci,
+                    _ => container::Kind::Docker,
+                };
+                self.image(&oci::Store::Archive { tree: &tree, path }, kind, tag)
+            }
+            Form::ByContent if source.is_directory() => {
+                let mut tree = scan_directory(path, &self.scan)?;
+                if let Some(kind) = container::kind(&tree) {
+                    return self.image(&oci::Store::Directory(path), kind, None);
+                }
+                self.tell_of_marks(&mut tree, path);
+                Ok(Opened::Directory {
+                    tree: Box::new(tree),
+                    path: path.to_owned(),
+                })
+            }
+            Form::ByContent => {
+                let bytes = settle(path, &self.tar)?;
+                let survey = survey(&bytes, path)?;
+                // An archive that cannot be read alone, such as for its whiteouts, is no image.
+                let tree = survey
+                    .may_be_image
+                    .then(|| read_bytes(&bytes, path, &self.tar).ok())
+                    .flatten();
+                if let Some(tree) = &tree
+                    && let Some(kind) = container::kind(tree)
+                {
+                    return self.image(&oci::Store::Archive { tree, path }, kind, None);
+                }
+                Ok(Opened::Archive(Layer {
+                    bytes,
+                    survey,
+                    name: path.to_owned(),
+                }))
+            }
+        }
+    }
+
+    /// Opens the layers of an image, side by side.
+    fn image(
+        &self,
+        store: &oci::Store<'_>,
+        kind: container::Kind,
+        tag: Option<&str>,
+    ) -> SourceResult<Opened> {
+        let image = oci::find(store, kind, tag, self.options.platform.as_ref())?;
+        let layers: Vec<SourceResult<Layer>> = image
+            .layers
+            .par_iter()
+            .with_max_len(1)
+            .map(|blob| {
+                let bytes = blob.open(&self.tar)?;
+                Ok(Layer {
+                    survey: survey(&bytes, &blob.name)?,
+                    bytes,
+                    name: blob.name.clone(),
+                })
+            })
+            .collect();
+        Ok(Opened::Image {
+            layers: layers.into_iter().collect::<SourceResult<_>>()?,
+            config: image.config,
+        })
+    }
+}
+
+/// Puts sources over each other.
+fn pile(sources: Vec<Opened>, options: &SourceOptions) -> SourceResult<Gathered> {
+    let how = options.whiteouts.unwrap_or(Whiteouts::Apply);
+    let mut pile = Pile {
+        assembly: Assembly::new(&options.excludes, Below::Layers(how))?,
+        stores: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let mut config = None;
+    for source in sources {
+        match source {
+            Opened::Directory { tree, path } => pile.directory(*tree, &path)?,
+            Opened::Archive(layer) => pile.layer(&layer)?,
+            Opened::Image {
+                layers,
+                config: its_own,
+            } => {
+                for layer in &layers {
+                    pile.layer(layer)?;
+                }
+                config = Some(its_own);
+            }
+        }
+    }
+    let mut tree = pile.assembly.finish()?.finish_with(pile.stores)?;
+    tree.warnings = pile.warnings;
+    Ok(Gathered { tree, config })
+}
+
+struct Pile<'a> {
+    assembly: Assembly<'a>,
+    /// Where the data of each source is.
+    stores: Vec<DataStore>,
+    warnings: Vec<String>,
+}
+
+impl Pile<'_> {
+    fn layer(&mut self, layer: &Layer) -> SourceResult<()> {
+        self.assembly.begin(self.stores.len() as u32);
+        self.stores.push(DataStore::Archive {
+            file: Arc::clone(&layer.bytes.file),
+            path: layer.name.clone(),
+            stamp: layer.bytes.stamp,
+        });
+        let told = add_layer(&mut self.assembly, &layer.bytes, &layer.name, &layer.survey)?;
+        self.warnings.extend(told);
+        Ok(())
+    }
+
+    fn directory(&mut self, mut tree: Tree, path: &Path) -> SourceResult<()> {
+        self.assembly.begin(self.stores.len() as u32);
+        let told = self.assembly.graft(&tree, path)?;
+        self.warnings.append(&mut tree.warnings);
+        self.warnings.extend(told);
+        self.stores.append(&mut tree.stores);
+        Ok(())
+    }
+}

@@ -1,0 +1,525 @@
+//! Layers over layers, beside `umoci unpack`.
+
+use std::path::{Path, PathBuf};
+
+use extant_mkfs::source::{
+    Gathered, Source, SourceOptions, SourceResult, Whiteouts, read_source, read_sources,
+};
+use extant_testkit::require;
+use extant_testkit::tool::tool;
+
+use super::archive::Tar;
+use super::layout::{Layout, docker_archive};
+use super::*;
+
+/// A layer that begins with its root directory.
+fn layer() -> Tar {
+    Tar::new().member("./", b'5', "", b"")
+}
+
+impl Tar {
+    fn dir(self, name: &str) -> Self {
+        self.member(name, b'5', "", b"")
+    }
+
+    fn link(self, name: &str, target: &str) -> Self {
+        self.member(name, b'1', target, b"")
+    }
+
+    fn symlink(self, name: &str, target: &str) -> Self {
+        self.member(name, b'2', target, b"")
+    }
+
+    /// The next member with another mode and owner than all have.
+    fn owned(mut self, name: &str, kind: u8, mode: u32, owner: u32, data: &[u8]) -> Self {
+        let mut header = Tar::header(name.as_bytes(), kind, b"", data.len() as u64);
+        header[100..108].copy_from_slice(format!("{mode:07o}\0").as_bytes());
+        header[108..116].copy_from_slice(format!("{owner:07o}\0").as_bytes());
+        Tar::seal(&mut header);
+        self.0.extend(header);
+        self.data(data)
+    }
+}
+
+fn gather(sources: &[&str], options: &SourceOptions) -> SourceResult<Gathered> {
+    let sources: Vec<Source> = sources
+        .iter()
+        .map(|text| Source::parse(OsStr::new(text)).unwrap())
+        .collect();
+    read_sources(&sources, options)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Content of a regular file.
+fn content(tree: &Tree, path: &str) -> Vec<u8> {
+    let id = tree.lookup(path).unwrap_or_else(|| panic!("no {path}"));
+    let mut found = vec![0; tree.node(id).size as usize];
+    tree.read_at(id, 0, &mut found).unwrap();
+    found
+}
+
+/// All paths, in order.
+fn paths(tree: &Tree) -> Vec<String> {
+    let mut all = Vec::new();
+    for dir in tree.ids().filter(|id| tree.node(*id).is_dir()) {
+        for (name, _) in tree.children(dir) {
+            let path = tree.path(dir).join(OsStr::from_bytes(name));
+            all.push(path.to_str().unwrap().to_owned());
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The tree of a stack of layers is what `umoci unpack` makes of it, whichever way it comes: as a
+/// layout, an archive of one, what `docker save` writes, and as archives over each other.
+#[track_caller]
+fn judged(layers: Vec<Tar>) -> Tree {
+    let layers: Vec<Vec<u8>> = layers.into_iter().map(Tar::end).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::of(dir.path().join("layout"), &layers);
+    let bundle = dir.path().join("bundle");
+    tool("umoci")
+        .args(["unpack", "--image", &format!("{}:t", text(&layout.0))])
+        .arg(&bundle)
+        .ok();
+    let rootfs = bundle.join("rootfs");
+    let how = Compare {
+        holes: false,
+        ..ALL
+    };
+    let archive = dir.path().join("layout.tar");
+    layout.archive(&archive);
+    let docker = dir.path().join("docker.tar");
+    fs::write(&docker, docker_archive(&layers, "x:1")).unwrap();
+    let options = SourceOptions::default();
+    let named = [
+        format!("oci:{}:t", text(&layout.0)),
+        text(&layout.0).to_owned(),
+        format!("oci-archive:{}", text(&archive)),
+        text(&archive).to_owned(),
+        format!("docker-archive:{}:x:1", text(&docker)),
+        text(&docker).to_owned(),
+    ];
+    let mut last = None;
+    for name in &named {
+        let tree = gather(&[name], &options).unwrap().tree;
+        assert_same(&tree, &rootfs, how);
+        last = Some(tree);
+    }
+    // An archive of nothing is no source.
+    let full = layers.iter().filter(|layer| layer.len() > 1024);
+    let single: Vec<PathBuf> = full
+        .enumerate()
+        .map(|(index, layer)| {
+            let path = dir.path().join(format!("{index}.tar"));
+            fs::write(&path, layer).unwrap();
+            path
+        })
+        .collect();
+    if single.len() > 1 {
+        let single: Vec<&str> = single.iter().map(|path| text(path)).collect();
+        assert_same(&gather(&single, &options).unwrap().tree, &rootfs, how);
+    }
+    last.unwrap()
+}
+
+#[test]
+fn whiteouts_take_files_and_directories_away() {
+    require!(Root);
+    let below = layer()
+        .dir("etc/")
+        .file("etc/passwd", b"root")
+        .file("etc/shadow", b"secret")
+        .dir("etc/ssh/")
+        .file("etc/ssh/key", b"key")
+        .file("top", b"top");
+    let above = layer()
+        .dir("etc/")
+        .file("etc/.wh.shadow", b"")
+        .file("etc/.wh.ssh", b"")
+        .file(".wh.top", b"")
+        .file("etc/.wh.never", b"");
+    let tree = judged(vec![below, above]);
+    assert_eq!(paths(&tree), ["etc", "etc/passwd"]);
+}
+
+#[test]
+fn opaque_directories_keep_only_what_their_layer_has() {
+    require!(Root);
+    let below = layer()
+        .dir("var/")
+        .dir("var/cache/")
+        .dir("var/cache/deep/")
+        .file("var/cache/deep/old", b"old")
+        .file("var/cache/old", b"old")
+        .file("var/kept", b"kept");
+    let before = layer()
+        .dir("var/")
+        .dir("var/cache/")
+        .file("var/cache/.wh..wh..opq", b"")
+        .file("var/cache/new", b"new");
+    let tree = judged(vec![below, before]);
+    assert_eq!(
+        paths(&tree),
+        ["var", "var/cache", "var/cache/new", "var/kept"]
+    );
+}
+
+#[test]
+fn a_whiteout_acts_on_lower_layers_only_in_whatever_order() {
+    require!(Root);
+    let below = || {
+        layer()
+            .dir("d/")
+            .file("d/a", b"lower a")
+            .file("d/b", b"lower b")
+            .dir("o/")
+            .file("o/x", b"lower x")
+    };
+    // The layer's own entries come first, and its whiteouts behind them.
+    let after = layer()
+        .dir("d/")
+        .file("d/a", b"upper a")
+        .file("d/.wh.a", b"")
+        .dir("o/")
+        .file("o/y", b"upper y")
+        .file("o/.wh..wh..opq", b"");
+    let tree = judged(vec![below(), after]);
+    assert_eq!(content(&tree, "d/a"), b"upper a");
+    assert_eq!(paths(&tree), ["d", "d/a", "d/b", "o", "o/y"]);
+    let before = layer()
+        .file("d/.wh.a", b"")
+        .file("o/.wh..wh..opq", b"")
+        .dir("d/")
+        .file("d/a", b"upper a")
+        .dir("o/")
+        .file("o/y", b"upper y");
+    assert_eq!(paths(&judged(vec![below(), before])), paths(&tree));
+    // A directory that is taken away and made again has nothing in it of before. (Where whiteouts
+    // come last, umoci leaves the directory with the time of the removal.)
+    let again = layer()
+        .file(".wh.d", b"")
+        .file(".wh.o", b"")
+        .dir("d/")
+        .file("d/new", b"new");
+    let tree = judged(vec![below(), again]);
+    assert_eq!(paths(&tree), ["d", "d/new"]);
+    let late = layer()
+        .dir("d/")
+        .file("d/new", b"new")
+        .file(".wh.d", b"")
+        .file(".wh.o", b"");
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::of(dir.path().join("layout"), &[below().end(), late.end()]);
+    let options = SourceOptions::default();
+    let late = gather(&[text(&layout.0)], &options).unwrap().tree;
+    assert_eq!(paths(&late), paths(&tree));
+    let [found, expected] = [&late, &tree].map(|tree| {
+        let node = tree.node(tree.lookup("d").unwrap());
+        (node.mode, node.uid, node.times)
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn hard_links_find_their_targets_in_lower_layers() {
+    require!(Root);
+    let below = layer()
+        .dir("usr/")
+        .dir("usr/bin/")
+        .file("usr/bin/a", b"a of below")
+        .symlink("bin", "usr/bin");
+    let above = layer()
+        .link("b", "usr/bin/a")
+        .link("c", "bin/a")
+        .dir("usr/")
+        .dir("usr/bin/");
+    let replaced = layer()
+        .dir("usr/")
+        .dir("usr/bin/")
+        .file("usr/bin/a", b"another a");
+    let tree = judged(vec![below, above, replaced]);
+    assert_eq!(content(&tree, "b"), b"a of below");
+    assert_eq!(content(&tree, "usr/bin/a"), b"another a");
+    let [b, c, a] = ["b", "c", "usr/bin/a"].map(|path| tree.lookup(path).unwrap());
+    assert!(b == c && a != b);
+    assert_eq!(tree.node(b).nlink, 2);
+}
+
+#[test]
+fn kinds_take_each_others_place() {
+    require!(Root);
+    let below = layer()
+        .dir("dir/")
+        .file("dir/in it", b"1")
+        .dir("dir/sub/")
+        .file("dir/sub/deep", b"2")
+        .file("file", b"f")
+        .symlink("link", "dir")
+        .member("pipe", b'6', "", b"")
+        .symlink("to file", "file");
+    let above = layer()
+        .file("dir", b"now a file")
+        .dir("file/")
+        .file("file/x", b"x")
+        .dir("link/")
+        .file("link/y", b"y")
+        .symlink("pipe", "file")
+        .file("to file", b"not written through");
+    let tree = judged(vec![below, above]);
+    assert_eq!(content(&tree, "dir"), b"now a file");
+    assert_eq!(
+        paths(&tree),
+        ["dir", "file", "file/x", "link", "link/y", "pipe", "to file"]
+    );
+}
+
+#[test]
+fn directories_get_new_attributes_and_keep_what_is_in_them() {
+    require!(Root);
+    let below = layer()
+        .pax(b'x', &[("SCHILY.xattr.user.old", "gone")])
+        .dir("srv/")
+        .file("srv/data", b"data")
+        .pax(b'x', &[("SCHILY.xattr.user.note", "lower")])
+        .file("srv/noted", b"n");
+    let above = layer()
+        .pax(
+            b'x',
+            &[("SCHILY.xattr.user.new", "here"), ("mtime", "7.25")],
+        )
+        .owned("srv/", b'5', 0o2750, 77, b"");
+    let tree = judged(vec![below, above]);
+    let srv = tree.lookup("srv").unwrap();
+    assert_eq!(tree.node(srv).mode & 0o7777, 0o2750);
+    assert_eq!(tree.node(srv).uid, 77);
+    assert_eq!(&*tree.xattrs(srv)[0].name, b"user.new");
+    assert_eq!(content(&tree, "srv/data"), b"data");
+}
+
+#[test]
+fn members_beneath_symbolic_links_of_lower_layers_go_where_these_lead() {
+    require!(Root);
+    let below = layer()
+        .dir("usr/")
+        .dir("usr/lib/")
+        .symlink("lib", "usr/lib")
+        .symlink("abs", "/usr/lib")
+        .symlink("out", "../../../usr")
+        .file("usr/lib/gone", b"g");
+    let above = layer()
+        .file("lib/one", b"1")
+        .file("abs/two", b"2")
+        .file("out/lib/three", b"3")
+        .file("lib/.wh.gone", b"");
+    let tree = judged(vec![below, above]);
+    assert_eq!(
+        paths(&tree),
+        [
+            "abs",
+            "lib",
+            "out",
+            "usr",
+            "usr/lib",
+            "usr/lib/one",
+            "usr/lib/three",
+            "usr/lib/two"
+        ]
+    );
+}
+
+#[test]
+fn extended_attributes_and_devices_come_along() {
+    require!(Root);
+    let capability = "\u{1}\0\0\u{2}\0\u{4}\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let below = layer()
+        .pax(b'x', &[("SCHILY.xattr.user.a", "lower"), ("mtime", "5.5")])
+        .file("f", b"f")
+        .pax(b'x', &[("SCHILY.xattr.security.capability", capability)])
+        .file("ping", b"ping")
+        .pax(b'x', &[("SCHILY.xattr.trusted.t", "t")])
+        .dir("d/");
+    let above = layer()
+        .pax(b'x', &[("SCHILY.xattr.user.b", "upper")])
+        .file("f", b"f of above");
+    let tree = judged(vec![below, above]);
+    let f = tree.lookup("f").unwrap();
+    assert_eq!(tree.xattrs(f).len(), 1);
+    assert_eq!(&*tree.xattrs(f)[0].value, b"upper");
+    let ping = tree.lookup("ping").unwrap();
+    assert_eq!(&*tree.xattrs(ping)[0].value, capability.as_bytes());
+}
+
+#[test]
+fn empty_layers_and_a_file_in_every_layer() {
+    require!(Root);
+    let of = |number: u32| layer().file("same", format!("layer {number}").as_bytes());
+    let mut layers = vec![of(0), Tar::new()];
+    layers.extend((1..9).map(of));
+    layers.push(Tar::new());
+    let tree = judged(layers);
+    assert_eq!(content(&tree, "same"), b"layer 8");
+    assert_eq!(tree.len(), 2);
+}
+
+#[test]
+fn a_large_member_with_zeros_is_read_from_every_kind_of_layer() {
+    require!(Root);
+    let mut data = pattern(7, 1 << 20);
+    data.resize(24 << 20, 0);
+    data.extend(pattern(8, 100_001));
+    let below = layer().file("large", &data).file("small", b"s");
+    let above = layer().file("larger", &[&data[..], b"more"].concat());
+    let tree = judged(vec![below, above]);
+    assert_eq!(content(&tree, "large"), data);
+    let larger = tree.lookup("larger").unwrap();
+    assert_eq!(tree.node(larger).size, data.len() as u64 + 4);
+}
+
+#[test]
+fn a_directory_over_an_archive_joins_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let tar = dir.path().join("base.tar");
+    let base = layer()
+        .dir("etc/")
+        .file("etc/hostname", b"base")
+        .file("etc/passwd", b"root")
+        .symlink("lib", "usr/lib")
+        .end();
+    fs::write(&tar, base).unwrap();
+    let over = dir.path().join("over");
+    fs::create_dir_all(over.join("etc/new")).unwrap();
+    fs::create_dir_all(over.join("lib")).unwrap();
+    fs::write(over.join("etc/hostname"), "mine").unwrap();
+    fs::write(over.join("etc/new/file"), "file").unwrap();
+    fs::write(over.join("etc/.wh.passwd"), "").unwrap();
+    fs::hard_link(over.join("etc/hostname"), over.join("zz")).unwrap();
+    let options = SourceOptions::default();
+    let tree = gather(&[text(&tar), text(&over)], &options).unwrap().tree;
+    assert_eq!(
+        paths(&tree),
+        [
+            "etc",
+            "etc/hostname",
+            "etc/new",
+            "etc/new/file",
+            "lib",
+            "zz"
+        ]
+    );
+    assert_eq!(content(&tree, "etc/hostname"), b"mine");
+    assert_eq!(tree.lookup("zz"), tree.lookup("etc/hostname"));
+    let told = tree.concerns(256);
+    assert!(
+        told.iter()
+            .any(|text| text.contains("place of a symbolic link")),
+        "{told:?}"
+    );
+    // An archive over the directory: its file is read where it is, under another name too.
+    let last = dir.path().join("last.tar");
+    let archive = Tar::new()
+        .link("a link", "etc/new/file")
+        .file("etc/new/.wh.file", b"")
+        .file("etc/hostname", b"last");
+    fs::write(&last, archive.end()).unwrap();
+    let sources = [text(&tar), text(&over), text(&last)];
+    let tree = gather(&sources, &options).unwrap().tree;
+    assert_eq!(content(&tree, "a link"), b"file");
+    assert_eq!(content(&tree, "zz"), b"mine");
+    assert_eq!(content(&tree, "etc/hostname"), b"last");
+    assert!(tree.lookup("etc/new/file").is_none());
+}
+
+#[test]
+fn a_lone_layer_is_refused_and_overlayfs_gets_its_marks_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let tar = dir.path().join("layer.tar");
+    let one = Tar::new()
+        .file("etc/.wh.passwd", b"")
+        .file("etc/keep", b"k")
+        .file("opt/.wh..wh..opq", b"")
+        .file(".wh.made", b"")
+        .file("made/again", b"a");
+    fs::write(&tar, one.end()).unwrap();
+    let error = read_source(&tar, SourceOptions::default()).expect_err("a lone layer");
+    assert!(error.to_string().contains("--whiteouts overlay"), "{error}");
+    let mut options = SourceOptions::default();
+    options.whiteouts = Some(Whiteouts::Overlay);
+    let tree = read_source(&tar, options.clone()).unwrap();
+    let passwd = tree.node(tree.lookup("etc/passwd").unwrap());
+    assert_eq!(passwd.kind(), FileType::CharDevice);
+    assert_eq!(passwd.rdev(), Some((0, 0)));
+    for opaque in ["opt", "made"] {
+        let id = tree.lookup(opaque).unwrap();
+        assert!(tree.node(id).is_dir(), "{opaque}");
+        assert_eq!(&*tree.xattrs(id)[0].name, b"trusted.overlay.opaque");
+        assert_eq!(&*tree.xattrs(id)[0].value, b"y");
+    }
+    assert!(tree.xattrs(tree.lookup("etc").unwrap()).is_empty());
+    options.whiteouts = Some(Whiteouts::Apply);
+    let tree = read_source(&tar, options.clone()).unwrap();
+    assert_eq!(paths(&tree), ["etc", "etc/keep", "made", "made/again"]);
+    options.whiteouts = Some(Whiteouts::Refuse);
+    let base = dir.path().join("base.tar");
+    fs::write(&base, layer().file("x", b"x").end()).unwrap();
+    let error = gather(&[text(&base), text(&tar)], &options).expect_err("refused");
+    assert!(error.to_string().contains("etc/.wh.passwd"), "{error}");
+}
+
+#[test]
+fn a_hard_link_may_lead_to_what_its_own_layer_takes_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = layer()
+        .file("old", b"content")
+        .dir("d/")
+        .file("d/in", b"in")
+        .end();
+    let moved = Tar::new()
+        .file(".wh.old", b"")
+        .link("new", "old")
+        .file("d/.wh..wh..opq", b"")
+        .link("out", "d/in")
+        .end();
+    let (first, second) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
+    fs::write(&first, base).unwrap();
+    fs::write(&second, moved).unwrap();
+    let options = SourceOptions::default();
+    let tree = gather(&[text(&first), text(&second)], &options)
+        .unwrap()
+        .tree;
+    assert_eq!(paths(&tree), ["d", "new", "out"]);
+    assert_eq!(content(&tree, "new"), b"content");
+    assert_eq!(content(&tree, "out"), b"in");
+}
+
+#[test]
+fn the_threads_that_read_do_not_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers: Vec<Vec<u8>> = (0..12_u8)
+        .map(|number| {
+            let mut tar = layer();
+            for file in 0..20 {
+                let name = format!("d{}/f{}", file % 5, (file + u32::from(number)) % 23);
+                tar = tar.file(&name, &[number; 700]);
+            }
+            tar.file(&format!("d1/.wh.f{number}"), b"").end()
+        })
+        .collect();
+    let layout = Layout::of(dir.path().join("layout"), &layers);
+    let name = format!("oci:{}", text(&layout.0));
+    let tree = |threads| {
+        let mut options = SourceOptions::default();
+        options.threads = std::num::NonZero::new(threads);
+        gather(&[&name], &options).unwrap().tree
+    };
+    let one = tree(1);
+    for threads in [2, 7] {
+        let other = tree(threads);
+        assert_eq!(one, other);
+        assert_eq!(one.fingerprint(), other.fingerprint());
+    }
+}
