@@ -10,6 +10,7 @@ mod quota;
 mod relabel;
 mod repair;
 mod serve;
+mod sources;
 mod tables;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
@@ -23,6 +24,7 @@ pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 pub(crate) use serve::Serve;
+pub(crate) use sources::Sources;
 pub(crate) use tables::Tables;
 
 use crate::failure::{Failure, Outcome};
@@ -243,12 +245,14 @@ pub(crate) enum Command {
     Man(Man),
 }
 
-/// Make an ext4 image, empty or from a directory or tar archive
+/// Make an ext4 image, empty or from directories, tar archives and container images
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant mkfs rootfs.img --from ./rootfs --size auto
   docker export c1 | extant mkfs rootfs.img --from -
+  docker save app | extant mkfs app.img --from - --config-out app.json
+  extant mkfs rootfs.img --from oci:./layout:v1 --from ./overlay
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
   extant mkfs rootfs.img --from ./rootfs --owners table --contexts file_contexts
@@ -279,6 +283,10 @@ pub(crate) struct Mkfs {
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) plan: Plan,
+    /// Write the configuration of the container image to this file, as JSON: entry point,
+    /// environment, user
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub(crate) config_out: Option<PathBuf>,
     /// Say nothing about what was made
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
@@ -304,10 +312,8 @@ pub(crate) struct Plan {
     /// MiB.
     #[arg(long, value_name = "SIZE|N%")]
     pub(crate) headroom: Option<String>,
-    /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on
-    /// standard input
-    #[arg(long, value_name = "DIR|TAR|-")]
-    pub(crate) from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
     /// Leave out what matches (`*.o`, `/var/cache`, `**/tmp/`); may be given more than once
     #[arg(long, value_name = "PATTERN", requires = "from")]
     pub(crate) exclude: Vec<OsString>,

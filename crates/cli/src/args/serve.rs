@@ -65,9 +65,14 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// Whether the image is nowhere, and made when it is read.
+    pub(crate) fn is_planned(&self) -> bool {
+        !self.plan.sources.from.is_empty()
+    }
+
     /// Refuses to be told how to make a file system where there is an image.
     pub(crate) fn refuse_meaningless_plan(&self) -> Outcome {
-        if self.plan.from.is_some() {
+        if self.is_planned() {
             return Ok(());
         }
         if self.writable {

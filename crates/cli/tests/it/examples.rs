@@ -77,8 +77,8 @@ impl Desk {
         let bin = self.at("bin");
         fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_extant"), bin.join("extant")).unwrap();
-        let tar =
-            "if [ $1 = export ]; then exec tar -C \"$DESK/rootfs\" -c .; fi; exec cat > /dev/null";
+        let tar = "case $1 in export) exec tar -C \"$DESK/rootfs\" -c .;; save) exec cat \
+                   \"$DESK/app.tar\";; *) exec cat > /dev/null;; esac";
         for (name, script) in [
             ("docker", tar),
             ("man", "exec cat > /dev/null"),
@@ -197,6 +197,26 @@ impl Desk {
         }
     }
 
+    /// A container image, as a layout and as Docker saves it.
+    fn container_image(&self) {
+        if self.at("layout").exists() {
+            return;
+        }
+        let layout = self.place.arg("layout");
+        let image = format!("{layout}:v1");
+        let etc = self.place.arg("rootfs/etc");
+        let saved = format!("docker-archive:{}:app:latest", self.place.arg("app.tar"));
+        tool("umoci").args(["init", "--layout", &layout]).ok();
+        tool("umoci").args(["new", "--image", &image]).ok();
+        tool("umoci")
+            .args(["insert", "--image", &image, &etc, "/etc"])
+            .ok();
+        tool("skopeo")
+            .args(["--insecure-policy", "copy", "-q"])
+            .args([&format!("oci:{image}"), &saved])
+            .ok();
+    }
+
     /// Puts everything that is changed by examples back as it was.
     fn tidy(&self, command: &str) {
         let base = self.place.arg("base.img");
@@ -223,6 +243,7 @@ impl Desk {
         if ["mkfs", "build", "remote"].contains(&command) {
             let tar = "tar -C rootfs -c . | zstd -q > rootfs.tar.zst";
             assert!(self.shell(tar).status.success());
+            fs::copy(self.at("rootfs.tar.zst"), self.at("base.tar.zst")).unwrap();
         }
         match command {
             "convert" => {
@@ -237,7 +258,8 @@ impl Desk {
                 }
             }
             "mkfs" | "build" | "owners" => {
-                for name in ["rootfs.img", "empty.img", "disk.qcow2"] {
+                self.container_image();
+                for name in ["rootfs.img", "empty.img", "disk.qcow2", "app.img"] {
                     let _ = fs::remove_file(self.at(name));
                 }
             }

@@ -5,6 +5,7 @@ mod carriers;
 mod chains;
 mod checking;
 mod chunks;
+mod container_images;
 mod converting;
 mod copying;
 mod copying_in;

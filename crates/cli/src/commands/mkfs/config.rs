@@ -1,5 +1,6 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
+use super::sources;
 use super::tables::Tables as Owners;
 use crate::args::{self, Mkfs, TableInit, Whereabouts};
 use crate::chunks::Chunking;
@@ -15,7 +16,8 @@ use extant_mkfs::defaults::{
     FeatureRequest, FormatOptions, InodeDensity, JournalSize, Profile, TableInit as Tables,
 };
 use extant_mkfs::source::{
-    Excludes, Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, Tree, read_source,
+    Excludes, Normalisation, Owner, Platform, Source, SourceOptions, TimePolicy, Timestamp, Tree,
+    Whiteouts, read_sources,
 };
 use extant_mkfs::standing::Identity;
 use extant_mkfs::{BuildOptions, Headroom, Size};
@@ -33,6 +35,8 @@ pub(super) struct Config {
     pub(super) container: Container,
     /// Where its chunks go, if it is made in chunks.
     pub(super) chunking: Option<Chunking>,
+    /// Where the configuration of a container image goes.
+    pub(super) config_out: Option<PathBuf>,
     /// The bytes of something that exists which the file system may take.
     pub(super) window: Option<Range<u64>>,
     pub(super) plan: Plan,
@@ -42,12 +46,16 @@ pub(super) struct Config {
 /// A file system to be made.
 #[derive(Debug)]
 pub(in crate::commands) struct Plan {
-    /// Where the source is; without one the file system is empty.
-    from: Option<PathBuf>,
+    /// Where the sources are; without one the file system is empty.
+    from: Vec<Source>,
+    /// The configuration of the container image that was read.
+    image_config: Option<Vec<u8>>,
     normalisation: Normalisation,
     /// What is put beside the source, and tables of owners.
     tables: Owners,
     excludes: Excludes,
+    platform: Option<Platform>,
+    whiteouts: Option<Whiteouts>,
     size: Size,
     format: Format,
     threads: Option<NonZero<usize>>,
@@ -95,7 +103,7 @@ impl Config {
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
             ));
         }
-        refuse_same_file(args)?;
+        let from = sources::of_image(args)?;
         if location.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: a new image has no journal to replay",
@@ -132,16 +140,13 @@ impl Config {
             None => Window::new(&args.image, container, location)?,
         };
         let size = size_of(&args.plan, &args.image, &window)?;
-        let plan = Plan::new(
-            &args.plan,
-            size,
-            window.sector_size,
-            image_inside_source(args),
-        )?;
+        let own = sources::image_inside(args, &from);
+        let plan = Plan::new(&args.plan, from, size, window.sector_size, own)?;
         Ok(Self {
             image: args.image.clone(),
             container,
             chunking: Chunking::of(container, &args.image, None, None)?,
+            config_out: args.config_out.clone(),
             window: window.offset.map(|start| {
                 // What begins at an offset alone has no end of its own.
                 let room = window.room.filter(|_| location.offset.is_none());
@@ -174,7 +179,8 @@ impl Plan {
             sector_size: 512,
         };
         let size = size_of(args, Path::new(""), &nowhere)?;
-        let mut plan = Self::new(args, size, nowhere.sector_size, None)?;
+        let from = sources::named(args)?;
+        let mut plan = Self::new(args, from, size, nowhere.sector_size, Vec::new())?;
         // Threads of their own end when the plan is made, and are not there when clients come.
         plan.threads = plan
             .threads
@@ -182,8 +188,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks what was asked for; `own` is a pattern for what stays out beside it.
-    fn new(args: &args::Plan, size: Size, sector_size: u32, own: Option<Vec<u8>>) -> Outcome<Self> {
+    /// Checks what was asked for; `own` are patterns for what stays out beside it.
+    fn new(
+        args: &args::Plan,
+        from: Vec<Source>,
+        size: Size,
+        sector_size: u32,
+        own: Vec<Vec<u8>>,
+    ) -> Outcome<Self> {
         let epoch = source_date_epoch()?;
         let format = Format::new(args)?;
         let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
@@ -210,7 +222,8 @@ impl Plan {
             (None, None) => TimePolicy::Keep,
         };
         Ok(Self {
-            from: args.from.clone(),
+            from,
+            image_config: None,
             normalisation: Normalisation {
                 owner: owner.transpose()?,
                 times,
@@ -219,6 +232,8 @@ impl Plan {
             },
             tables: Owners::read(&args.tables)?,
             excludes,
+            platform: chosen(args.sources.platform.as_deref(), "--platform")?,
+            whiteouts: chosen(args.sources.whiteouts.as_deref(), "--whiteouts")?,
             size,
             sector_size,
             format,
@@ -246,18 +261,22 @@ impl Plan {
         spool_dir: Option<&Path>,
     ) -> Result<Option<Tree>, String> {
         let mut tables = std::mem::take(&mut self.tables);
-        let tree = match &self.from {
-            None if tables.is_empty() => return Ok(None),
-            None => Owners::nothing(),
-            Some(from) => {
-                let mut options = SourceOptions::default();
-                options.excludes = self.excludes.clone();
-                options.threads = self.threads;
-                options.spool_dir = spool_dir.map(Path::to_owned);
-                read_source(from, options)
+        let mut tree = if self.from.is_empty() {
+            if tables.is_empty() {
+                return Ok(None);
             }
+            Owners::nothing().map_err(|e| e.to_string())?
+        } else {
+            let mut options = SourceOptions::default();
+            options.excludes = self.excludes.clone();
+            options.threads = self.threads;
+            options.spool_dir = spool_dir.map(Path::to_owned);
+            options.platform = self.platform.clone();
+            options.whiteouts = self.whiteouts;
+            let gathered = read_sources(&self.from, &options).map_err(|e| e.to_string())?;
+            self.image_config = gathered.config;
+            gathered.tree
         };
-        let mut tree = tree.map_err(|e| e.to_string())?;
         let mut rest = self.normalisation;
         if !tables.is_empty() {
             // What tables say is stronger than an owner for all.
@@ -266,6 +285,16 @@ impl Plan {
         }
         tree.normalise(&rest);
         Ok(Some(tree))
+    }
+
+    /// Where the sources are.
+    pub(in crate::commands) fn from(&self) -> &[Source] {
+        &self.from
+    }
+
+    /// The configuration of the container image that was read.
+    pub(super) fn image_config(&self) -> Option<&[u8]> {
+        self.image_config.as_deref()
     }
 
     /// How to build the image of `tree`.
@@ -315,48 +344,6 @@ impl Plan {
         format.root_mode = root_mode.unwrap_or(format.root_mode);
         BuildOptions::new(format, self.size).threads(self.threads)
     }
-}
-
-/// An image in place of the archive it is made from would be a slip of the hand.
-fn refuse_same_file(args: &Mkfs) -> Outcome {
-    let same = |from: &PathBuf| {
-        let full = |path: &Path| path.canonicalize().ok();
-        full(from).is_some_and(|from| full(&args.image) == Some(from))
-    };
-    if args.plan.from.as_ref().is_some_and(same) {
-        return Err(Failure::usage(format!(
-            "{} is the source as well as the image: give the image another name",
-            Escaped::path(&args.image)
-        )));
-    }
-    Ok(())
-}
-
-/// A pattern for the image itself, if it lies in the directory it is made from: the last image of
-/// a build that is run again is no part of the next.
-fn image_inside_source(args: &Mkfs) -> Option<Vec<u8>> {
-    let from = args.plan.from.as_ref()?.canonicalize().ok()?;
-    let image = args.image.canonicalize().or_else(|_| {
-        let parent = match args.image.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = args.image.file_name().unwrap_or_default();
-        parent.canonicalize().map(|parent| parent.join(name))
-    });
-    let image = image.ok()?;
-    let inside = image.strip_prefix(from).ok()?.as_os_str().as_bytes();
-    if inside.is_empty() {
-        return None;
-    }
-    let mut pattern = vec![b'/'];
-    for &byte in inside {
-        if b"*?[]\\!".contains(&byte) {
-            pattern.push(b'\\');
-        }
-        pattern.push(byte);
-    }
-    Some(pattern)
 }
 
 impl Format {
@@ -506,7 +493,7 @@ fn size_of(args: &args::Plan, image: &Path, window: &Window) -> Outcome<Size> {
     let headroom = headroom
         .map(option("--headroom", parse_headroom))
         .transpose()?;
-    let has_source = args.from.is_some() || !args.tables.is_empty();
+    let has_source = !args.sources.from.is_empty() || !args.tables.is_empty();
     let size = match args.size.as_deref() {
         Some("auto") => None,
         Some(text) => Some(option("--size", size::parse)(text)?),
@@ -542,6 +529,14 @@ fn option<T, E: std::fmt::Display>(
     parse: impl Fn(&str) -> Result<T, E>,
 ) -> impl Fn(&str) -> Outcome<T> {
     move |text| parse(text).map_err(|e| Failure::usage(format!("{name}: {e}")))
+}
+
+/// The value of an option that may be left out.
+fn chosen<T: FromStr>(text: Option<&str>, name: &'static str) -> Outcome<Option<T>>
+where
+    T::Err: std::fmt::Display,
+{
+    text.map(option(name, T::from_str)).transpose()
 }
 
 fn parse_headroom(text: &str) -> Result<Headroom, String> {

@@ -1,10 +1,12 @@
 //! `extant mkfs`.
 //!
-//! `config` turns options into a checked [`Config`]; `tables` has what is put beside the source,
-//! and owners; `replacing` looks at what is in the image's place; this file does the rest.
+//! `config` turns options into a checked [`Config`]; `sources` reads what the image is filled from;
+//! `tables` has what is put beside the sources, and owners; `replacing` looks at what is in the
+//! image's place; this file does the rest.
 
 mod config;
 pub(super) mod replacing;
+mod sources;
 mod tables;
 
 pub(super) use config::{Plan, parse_uuid};
@@ -113,6 +115,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     let spool_dir = config.spool_dir().map(Path::to_owned);
     let tree = config.plan.tree(spool_dir.as_deref());
     let tree = tree.map_err(|e| failure(&config, e))?;
+    sources::check_config(&config)?;
     let mut options = config.plan.build_options(tree.as_ref());
     options.replaces = Some(names.image);
     warn_of_concerns(tree.as_ref(), &options);
@@ -126,6 +129,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     };
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
+    sources::write_config(&config)?;
     warn_of_no_journal(&Escaped::path(&config.image), &options, &report);
     match config.say {
         Say::Nothing => Ok(()),

@@ -36,7 +36,7 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
 }
 
 fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
-    if args.plan.from.is_some() && *location != Whereabouts::default() {
+    if args.is_planned() && *location != Whereabouts::default() {
         return Err(Failure::usage(
             "--from makes a file system, which is all of the disk: --partition, --offset and the \
              like mean nothing to it",
@@ -102,10 +102,10 @@ fn not_durable(error: impl std::fmt::Display) -> Failure {
 
 /// The disk that is served, whatever it is.
 fn disk(args: &Serve, location: &Whereabouts) -> Outcome<SharedDevice> {
-    match (&args.image, &args.plan.from) {
-        (_, Some(from)) => planned::disk(args, from),
-        (Some(image), None) => disk_in(&whole_image(image.as_os_str())?, args, location),
-        (None, None) => Err(Failure::usage("name an image, or a source with --from")),
+    match &args.image {
+        _ if args.is_planned() => planned::disk(args),
+        Some(image) => disk_in(&whole_image(image.as_os_str())?, args, location),
+        None => Err(Failure::usage("name an image, or a source with --from")),
     }
 }
 

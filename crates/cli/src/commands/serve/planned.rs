@@ -8,13 +8,16 @@ use extant_blockdev::{CowDevice, FileOptions, SharedDevice};
 use extant_mkfs::PlannedDevice;
 use extant_mkfs::source::SourceError;
 use std::fmt::Display;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Plans the image, and opens what takes its changes.
-pub(super) fn disk(args: &Serve, from: &Path) -> Outcome<SharedDevice> {
+pub(super) fn disk(args: &Serve) -> Outcome<SharedDevice> {
     let mut plan = Plan::of_served(&args.plan)?;
-    let name = format!("the image of {}", Escaped::path(from));
+    let from = plan.from().iter();
+    let from: Vec<String> = from
+        .map(|source| Escaped::path(source.path()).to_string())
+        .collect();
+    let name = format!("the image of {}", from.join(", "));
     let failed = |e: &dyn Display| Failure::new(format!("{name} cannot be served: {e}"));
     let tree = plan.tree(None).map_err(|e| failed(&e))?;
     let Some(tree) = tree else {

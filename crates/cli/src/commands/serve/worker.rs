@@ -10,6 +10,7 @@ use crate::image_path::{shown, whole_image};
 use extant_blockdev::{NbdDevice, NbdOptions, SharedDevice};
 use extant_confine::Confinement;
 use extant_fuse::{Options, Signals, machine_memory};
+use extant_mkfs::source::Source;
 use extant_serve::NbdServer;
 use rustix::process::Signal;
 use std::fs::File;
@@ -65,10 +66,7 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
             (disk, Some(socket))
         }
     };
-    let directory = match &args.plan.from {
-        Some(from) if from.as_os_str() != "-" && from.is_dir() => Some(File::open(from)?),
-        _ => None,
-    };
+    let directory = directory_of(args)?;
     answer(args, disk, signals, |server: &NbdServer| {
         let mut confinement = Confinement::new(memory())
             .socket(socket)
@@ -84,6 +82,21 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
             ))
         })
     })
+}
+
+/// The directory whose files are read while clients are answered, if there is one.
+fn directory_of(args: &Serve) -> Outcome<Option<File>> {
+    let sources = args.plan.sources.from.iter();
+    let sources = sources.filter_map(|text| Source::parse(text).ok());
+    let directories: Vec<Source> = sources.filter(Source::is_directory).collect();
+    match &directories[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(File::open(one.path())?)),
+        _ => Err(Failure::usage(
+            "the files of one directory are served, and --from names several: join them, make an \
+             archive of each but one, or serve with --no-sandbox",
+        )),
+    }
 }
 
 /// Waits until the threads that planned are gone: Landlock does not reach threads that are there.
