@@ -39,10 +39,9 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// Opens an existing file, for reading. No lock is taken unless [asked for](Self::guarded).
-    pub fn read_only() -> Self {
+    fn of(mode: Mode) -> Self {
         Self {
-            mode: Mode::ReadOnly,
+            mode,
             guarded: false,
             locked_by_caller: false,
             direct: false,
@@ -50,38 +49,25 @@ impl FileOptions {
         }
     }
 
+    /// Opens an existing file, for reading. No lock is taken unless [asked for](Self::guarded).
+    pub fn read_only() -> Self {
+        Self::of(Mode::ReadOnly)
+    }
+
     /// Opens an existing file, for reading and writing, locked against other writers.
     pub fn read_write() -> Self {
-        Self {
-            mode: Mode::ReadWrite,
-            guarded: false,
-            locked_by_caller: false,
-            direct: false,
-            backend: Backend::Auto,
-        }
+        Self::of(Mode::ReadWrite)
     }
 
     /// Makes a file of `size` bytes of zeroes, without space for them yet; an existing one is
     /// emptied. A block special file keeps its size, which must not be smaller, and its content.
     pub fn create(size: u64) -> Self {
-        Self {
-            mode: Mode::Create { size },
-            guarded: false,
-            locked_by_caller: false,
-            direct: false,
-            backend: Backend::Auto,
-        }
+        Self::of(Mode::Create { size })
     }
 
     /// Makes a file as [`FileOptions::create`] does, but the file must not exist.
     pub fn create_new(size: u64) -> Self {
-        Self {
-            mode: Mode::CreateNew { size },
-            guarded: false,
-            locked_by_caller: false,
-            direct: false,
-            backend: Backend::Auto,
-        }
+        Self::of(Mode::CreateNew { size })
     }
 
     /// Sets whether a file for reading is locked against writers, as others may that only read it.
