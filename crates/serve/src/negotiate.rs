@@ -170,8 +170,11 @@ fn tell(
     mut data: &[u8],
 ) -> io::Result<bool> {
     let name = split(&mut data);
-    let wanted = data.split_first_chunk::<2>();
-    let (Some(name), Some((count, wanted))) = (name, wanted) else {
+    let wanted = data.split_first_chunk::<2>().filter(|(count, wanted)| {
+        // Of two bytes each.
+        wanted.len() == 2 * usize::from(u16::from_be_bytes(**count))
+    });
+    let (Some(name), Some((_, wanted))) = (name, wanted) else {
         reply(
             stream,
             asked,
@@ -180,15 +183,6 @@ fn tell(
         )?;
         return Ok(false);
     };
-    if wanted.len() != 2 * usize::from(u16::from_be_bytes(*count)) {
-        reply(
-            stream,
-            asked,
-            answer::INVALID,
-            b"the request cannot be read",
-        )?;
-        return Ok(false);
-    }
     if name != shared.name.as_bytes() {
         reply(stream, asked, answer::UNKNOWN, b"this export is not served")?;
         return Ok(false);
