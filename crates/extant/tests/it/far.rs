@@ -4,7 +4,9 @@ use crate::support::{Blank, Image, plan};
 use extant::export::{ExportOptions, Preserve, to_directory, to_tar};
 use extant::{Filesystem, MountOptions, OpenSpec};
 use extant_blockdev::{BlockDevice, Completion, DeviceResult, Request, SharedDevice};
+use extant_testkit::crash::{self, Budget, CrashDevice};
 use extant_testkit::plan::{Content, TreePlan};
+use extant_testkit::rng::seed_from_env;
 use extant_testkit::tree::{Compare, Holes, Tree};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -36,8 +38,12 @@ impl Counted {
         } else {
             OpenSpec::read_only(path)
         };
+        Self::over(spec.open().expect("the image opens"), in_flight, round_trip)
+    }
+
+    fn over(inner: SharedDevice, in_flight: usize, round_trip: Duration) -> Arc<Self> {
         Arc::new(Self {
-            inner: spec.open().expect("the image opens"),
+            inner,
             in_flight,
             round_trip,
             requests: AtomicU64::new(0),
@@ -260,5 +266,49 @@ fn files_that_are_made_on_a_device_that_is_far_take_few_round_trips() {
             let read = fs.read(format!("/d{dir}/f{file}")).expect("a file");
             assert!(read == content, "d{dir}/f{file}");
         }
+    }
+}
+
+#[test]
+fn after_every_crash_of_what_is_far_what_was_synchronised_is_there() {
+    const ROUNDS: u64 = 3;
+    // So many that several threads write them back.
+    const FILES: u64 = 300;
+    let seed = seed_from_env("crashes of what is far");
+    let blank = Blank::with(16, &["-t", "ext4", "-J", "size=1"]);
+    let disk = CrashDevice::over(crash::Content::of_file(blank.path()));
+    let far = Counted::over(Arc::new(disk.clone()), 32, Duration::ZERO);
+    let fs = Filesystem::open_device(far, MountOptions::read_write()).expect("it opens");
+    let content = |round: u64, file: u64| {
+        let size = (round * 997 + file * 131) % 5000;
+        Content::filled(round * FILES + file, size).to_bytes()
+    };
+    for round in 0..ROUNDS {
+        fs.create_dir(format!("/r{round}")).expect("a directory");
+        for file in 0..FILES {
+            fs.write(format!("/r{round}/f{file}"), content(round, file))
+                .expect("a file");
+        }
+        fs.sync().expect("a sync");
+        // From here on it is promised.
+        disk.mark(round);
+        for file in (0..FILES).step_by(3) {
+            fs.write(format!("/loose{file}"), content(round, file))
+                .expect("a file");
+        }
+    }
+    fs.close().expect("it closes");
+    for image in disk.log().images(Budget::limited(60, seed)) {
+        let context = format!("seed {seed:#x}: {image}");
+        let fs = Filesystem::open_device(image.open(), MountOptions::read_write())
+            .unwrap_or_else(|e| panic!("{context}: {e}"));
+        for round in (0..ROUNDS).filter(|round| image.holds(*round)) {
+            for file in 0..FILES {
+                let found = fs.read(format!("/r{round}/f{file}"));
+                let found = found.unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert!(found == content(round, file), "{context}: r{round}/f{file}");
+            }
+        }
+        fs.close().expect("it closes");
     }
 }

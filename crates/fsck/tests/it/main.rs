@@ -2,6 +2,7 @@
 
 mod charges;
 mod damage;
+mod far;
 mod hostile_images;
 mod kernel_images;
 mod kinds_of_damage;

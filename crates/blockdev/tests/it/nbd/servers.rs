@@ -393,3 +393,25 @@ fn dropping_the_device_ends_the_session_in_good_form() {
         thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_server_that_is_far_is_known_by_its_quickest_answer() {
+    let server = Running::nbdkit(&["memory", "size=1M"]);
+    let near = server.open();
+    assert_eq!(near.in_flight(), 1, "nothing is known yet");
+    let mut block = [0; 512];
+    // One of so many comes back at once, whatever else the processors have to do.
+    let is_near = (0..10_000).any(|_| {
+        near.read_at(0, &mut block).expect("a read");
+        near.in_flight() == 1
+    });
+    assert!(is_near);
+    let delayed = ["--filter=delay", "memory", "size=1M", "rdelay=2ms"];
+    let server = Running::nbdkit(&delayed);
+    let far = server.open();
+    assert_eq!(far.in_flight(), 1, "nothing is known yet");
+    for _ in 0..3 {
+        far.read_at(0, &mut block).expect("a read");
+        assert!(far.in_flight() > 8);
+    }
+}
