@@ -285,6 +285,12 @@ impl Talk<'_> {
             match self.answer(option)? {
                 Answer::Ack => return Ok(true),
                 Answer::Refused(answer::UNSUPPORTED, _) => return Ok(false),
+                // This can be done without; whether there is an export, `GO` says.
+                Answer::Refused(answer::INVALID | answer::PLATFORM | answer::TOO_BIG, _)
+                    if option != option::GO =>
+                {
+                    return Ok(false);
+                }
                 Answer::Refused(code, text) => {
                     // Good manners; what becomes of it does not matter.
                     let _ = self.ask(option::ABORT, &[]);

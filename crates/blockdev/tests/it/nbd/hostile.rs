@@ -443,6 +443,49 @@ fn greetings_and_options_that_cannot_be_are_refused_with_a_sentence() {
     }
 }
 
+#[test]
+fn a_server_that_refuses_what_is_no_need_is_used_without() {
+    for code in [0x8000_0001, 0x8000_0003, 0x8000_0004, 0x8000_0009] {
+        for refused in [8_u32, 10] {
+            let listener = Listener::new(move |mut stream| {
+                stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
+                take::<4>(&mut stream)?;
+                loop {
+                    take::<8>(&mut stream)?;
+                    let option = u32::from_be_bytes(take(&mut stream)?);
+                    let len = u32::from_be_bytes(take(&mut stream)?);
+                    stream.read_exact(&mut vec![0; len as usize])?;
+                    if option == refused {
+                        stream.write_all(&option_reply(option, code, b"not here"))?;
+                        continue;
+                    }
+                    if option == 7 {
+                        let export = [&[0, 0][..], &SIZE.to_be_bytes(), &ALL.to_be_bytes()];
+                        stream.write_all(&option_reply(option, 3, &export.concat()))?;
+                    }
+                    stream.write_all(&option_reply(option, 1, &[]))?;
+                    if option == 7 {
+                        break;
+                    }
+                }
+                let asked = request(&mut stream)?;
+                let answer = if refused == 8 {
+                    let head = [0x6744_6698_u32, 0].map(u32::to_be_bytes).concat();
+                    [&head[..], &asked.cookie.to_be_bytes(), &[7; 512]].concat()
+                } else {
+                    chunk(1, 1, asked.cookie, &data(asked.offset, &[7; 512]))
+                };
+                stream.write_all(&answer)
+            });
+            let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+            assert!(!device.knows_holes());
+            let mut buf = [0; 512];
+            device.read_at(512, &mut buf).expect("a read");
+            assert_eq!(buf, [7; 512]);
+        }
+    }
+}
+
 /// A stream that ends after some bytes were written to it.
 struct Short {
     stream: UnixStream,
