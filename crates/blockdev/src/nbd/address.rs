@@ -7,6 +7,9 @@ use std::time::Duration;
 /// The port that is registered for NBD.
 pub const NBD_PORT: u16 = 10809;
 
+/// The longest limit of time, which clocks can add: as good as none.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NbdTransport {
@@ -131,7 +134,7 @@ impl NbdOptions {
     /// Sets the time in which a connection must come about, negotiation included.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.connect_timeout = limit.min(LONGEST);
         self
     }
 
@@ -139,7 +142,7 @@ impl NbdOptions {
     /// counts as broken.
     #[must_use]
     pub fn answer_timeout(mut self, limit: Duration) -> Self {
-        self.answer_timeout = limit;
+        self.answer_timeout = limit.min(LONGEST);
         self
     }
 
@@ -149,7 +152,7 @@ impl NbdOptions {
     /// then on. A host that no longer answers by TCP is not waited for so long.
     #[must_use]
     pub fn flush_timeout(mut self, limit: Duration) -> Self {
-        self.flush_timeout = limit;
+        self.flush_timeout = limit.min(LONGEST);
         self
     }
 
@@ -157,7 +160,7 @@ impl NbdOptions {
     /// All requests that wait for it wait together.
     #[must_use]
     pub fn reconnect_for(mut self, limit: Duration) -> Self {
-        self.reconnect_for = limit;
+        self.reconnect_for = limit.min(LONGEST);
         self
     }
 

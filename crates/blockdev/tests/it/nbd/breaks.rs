@@ -528,3 +528,20 @@ fn a_server_that_took_no_further_connection_is_asked_again_when_it_is_back() {
     read_together();
     assert!(clients.load(Ordering::SeqCst) > before, "more are made");
 }
+
+#[test]
+fn limits_without_end_are_limits() {
+    let mortal = Mortal::new(16 * BLOCK, ALL, None);
+    let options = options()
+        .connect_timeout(Duration::MAX)
+        .answer_timeout(Duration::MAX)
+        .flush_timeout(Duration::MAX)
+        .reconnect_for(Duration::MAX);
+    let device = NbdDevice::connect(&mortal.listener.address, options).expect("it opens");
+    let mut told = Told::default();
+    told.write(&device, 1);
+    told.flush(&device);
+    mortal.die_now();
+    told.write(&device, 2);
+    assert_eq!(told.errors, 0);
+}
