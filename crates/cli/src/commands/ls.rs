@@ -9,7 +9,8 @@ use crate::output::Output;
 use crate::record::{Record, mode_text};
 use crate::size::short;
 use crate::{glob, time};
-use extant::{Cause, Filesystem, Metadata};
+use extant::{Cause, Filesystem, Ino, Metadata};
+use extant_core::ops;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -119,6 +120,12 @@ impl Listing<'_> {
                 return Ok(());
             }
         };
+        let entries: Vec<_> = entries.collect();
+        let engine = self.fs.engine();
+        if ops::in_flight(engine) > 1 {
+            let inos = entries.iter().flatten().map(|entry| Ino::new(entry.ino()));
+            ops::inodes_ahead(engine, &inos.collect::<Vec<_>>());
+        }
         let mut rows = Vec::new();
         if self.args.all && !self.args.json {
             for name in [".", ".."] {
