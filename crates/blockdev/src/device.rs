@@ -129,6 +129,16 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.check_writable("write", size - len, len)
     }
 
+    /// Writes all of `buf` at byte `offset`, also behind the end: the device becomes longer as by
+    /// [`BlockDevice::grow`].
+    ///
+    /// # Errors
+    /// As for `grow` and `write_at`.
+    fn write_growing_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.grow(offset.saturating_add(buf.len() as u64))?;
+        self.write_at(offset, buf)
+    }
+
     /// Starts a batch of requests; see [`Request`] for the order inside a batch. The
     /// default does the batch in the calling thread before it returns.
     fn submit(&self, batch: Vec<Request>) -> Completion {

@@ -5,7 +5,7 @@ use extant_sync::{CountedAtomicUsize, RmwClass, thread};
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 /// Bytes of a disk whose holes are asked for at once, which bounds the list of them.
 const WINDOW: u64 = 1 << 30;
@@ -18,6 +18,9 @@ const GAP: usize = 32 << 10;
 
 /// Bytes that are looked at together for zeros.
 const LOOK: usize = 4096;
+
+/// Bytes that are written before they are sent to the disk, while more is copied.
+const BEHIND: u64 = 32 << 20;
 
 static NEXT_CLASS: RmwClass = RmwClass::new("next piece to copy");
 
@@ -40,7 +43,8 @@ pub struct Copied {
 }
 
 /// Copies all of `from` to `to`, which is at least as large and reads as zeros. Holes are not read,
-/// and zeros are not written. `threads` is one for each processor if `None`. Nothing is flushed.
+/// and zeros are not written. `threads` is one for each processor if `None`. What was written is
+/// durable after a flush by the caller.
 ///
 /// # Errors
 /// What either device fails with; `to` then has a part of the content.
@@ -55,21 +59,18 @@ pub fn copy(
     let mut copied = Copied::default();
     if to.parallel_writes() <= 1 {
         // Several writers would only wait for each other.
-        in_order(
-            from,
-            PIECE,
-            1,
-            threads,
-            |_| (),
-            |range, data| {
+        written_behind(to, |written| {
+            let each = |range: Range<u64>, data: Option<(&[u8], ())>| {
                 progress.advance(range.end - range.start);
                 let Some((buf, ())) = data else {
                     return Ok(());
                 };
                 copied.read += buf.len() as u64;
-                write_data(to, range.start, buf)
-            },
-        )?;
+                write_data(to, range.start, buf)?;
+                written(buf.len() as u64)
+            };
+            in_order(from, PIECE, 1, threads, |_| (), each)
+        })?;
         return Ok(copied);
     }
     let threads = count(threads);
@@ -113,6 +114,36 @@ pub fn copy(
         start = window.end;
     }
     Ok(copied)
+}
+
+/// Does `work`, which tells of the bytes that it has written to `to`. Another thread flushes them
+/// meanwhile, so that a flush in the end has little left to wait for.
+pub(crate) fn written_behind(
+    to: &dyn BlockDevice,
+    work: impl FnOnce(&mut dyn FnMut(u64) -> DeviceResult<()>) -> DeviceResult<()>,
+) -> DeviceResult<()> {
+    let (tell, told) = sync_channel(1);
+    thread::scope(|scope| {
+        let flusher = scope.spawn(move || told.iter().try_for_each(|()| to.flush()));
+        let mut since = 0;
+        let done = work(&mut |bytes| {
+            since += bytes;
+            if since < BEHIND {
+                return Ok(());
+            }
+            since = 0;
+            match tell.try_send(()) {
+                // It has failed, and is asked below.
+                Err(TrySendError::Disconnected(())) => Err(DeviceError::Cancelled),
+                // It is busy: what is written now is for the next time.
+                Ok(()) | Err(TrySendError::Full(())) => Ok(()),
+            }
+        });
+        drop(tell);
+        // A system tells of a failure once: it must not be lost here.
+        flusher.join().unwrap_or(Err(DeviceError::Cancelled))?;
+        done
+    })
 }
 
 /// Threads to use.

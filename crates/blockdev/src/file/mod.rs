@@ -406,6 +406,23 @@ impl BlockDevice for FileDevice {
         self.set_len(size)
     }
 
+    /// A write behind the end of a regular file makes it longer by itself.
+    fn write_growing_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.size() && self.writable && self.direct.is_none() && !self.block_special {
+            // One that grows the file by less meanwhile would cut what is written here.
+            let _alone = self.growth.lock();
+            if end > self.size() {
+                self.write_full(&self.file, offset, buf)?;
+                self.size.store(end, Ordering::Release);
+                return Ok(());
+            }
+        }
+        self.grow(end)?;
+        self.write_at(offset, buf)
+    }
+
     fn logical_sector(&self) -> u32 {
         self.logical_sector
     }

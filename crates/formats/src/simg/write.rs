@@ -10,7 +10,7 @@
 use super::header::{CHUNK, ChunkHeader, HEADER, Header, Kind};
 use super::{CRC, NAME};
 use crate::FormatError;
-use crate::copy::{CopyProgress, in_order};
+use crate::copy::{CopyProgress, in_order, written_behind};
 use extant_blockdev::{BlockDevice, DeviceResult};
 use std::num::NonZero;
 use zerocopy::IntoBytes;
@@ -103,28 +103,30 @@ pub fn write(
     } else {
         What::Fill(0)
     };
-    in_order(from, piece, block, how.threads, look, |range, data| {
-        progress.advance(range.end - range.start);
-        match data {
-            Some((buf, found)) => {
-                let mut rest = buf;
-                for run in found {
-                    let (part, after) = rest.split_at(run.blocks as usize * block as usize);
-                    writer.add(run.what, run.blocks, part)?;
-                    rest = after;
+    written_behind(to, |written| {
+        in_order(from, piece, block, how.threads, look, |range, data| {
+            progress.advance(range.end - range.start);
+            let before = writer.at;
+            match data {
+                Some((buf, found)) => {
+                    let mut rest = buf;
+                    for run in found {
+                        let (part, after) = rest.split_at(run.blocks as usize * block as usize);
+                        writer.add(run.what, run.blocks, part)?;
+                        rest = after;
+                    }
                 }
-                Ok(())
-            }
-            None => {
-                let mut left = (range.end - range.start).div_ceil(block);
-                while left > 0 {
-                    let part = left.min(u32::MAX.into()) as u32;
-                    writer.add(hole, part, &[])?;
-                    left -= u64::from(part);
+                None => {
+                    let mut left = (range.end - range.start).div_ceil(block);
+                    while left > 0 {
+                        let part = left.min(u32::MAX.into()) as u32;
+                        writer.add(hole, part, &[])?;
+                        left -= u64::from(part);
+                    }
                 }
-                Ok(())
             }
-        }
+            written(writer.at - before)
+        })
     })?;
     writer.finish(how.block_size, blocks)?;
     Ok(())
@@ -209,10 +211,8 @@ impl Writer<'_> {
 
     /// Writes bytes behind the last ones.
     fn put(&mut self, bytes: &[u8]) -> DeviceResult<()> {
-        let end = self.at + bytes.len() as u64;
-        self.to.grow(end)?;
-        self.to.write_at(self.at, bytes)?;
-        self.at = end;
+        self.to.write_growing_at(self.at, bytes)?;
+        self.at += bytes.len() as u64;
         Ok(())
     }
 
@@ -229,8 +229,7 @@ impl Writer<'_> {
             self.put(&word.to_le_bytes())?;
         }
         let header = ChunkHeader::new(kind, open.blocks, data);
-        self.to.grow(open.at + CHUNK as u64)?;
-        self.to.write_at(open.at, header.as_bytes())?;
+        self.to.write_growing_at(open.at, header.as_bytes())?;
         self.chunks += 1;
         Ok(())
     }
@@ -244,7 +243,6 @@ impl Writer<'_> {
             self.chunks += 1;
         }
         let header = Header::new(block_size, blocks, self.chunks);
-        self.to.grow(HEADER as u64)?;
-        self.to.write_at(0, header.as_bytes())
+        self.to.write_growing_at(0, header.as_bytes())
     }
 }
