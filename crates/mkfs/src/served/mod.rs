@@ -33,6 +33,7 @@ use std::fmt;
 use std::io;
 use std::iter::Peekable;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::slice::Iter;
 
 static TOLD: LockClass = LockClass::new("changed files told", Rank::Leaf);
@@ -59,8 +60,8 @@ pub struct PlannedDevice {
     /// In order of the device, as the pieces of the placement are.
     fixed: Vec<Fixed>,
     directories: Directories,
-    /// Files whose errors were told, by number; the archive has none.
-    told: Mutex<BTreeSet<Option<u32>>>,
+    /// Files whose errors were told, by number, and archives, by name.
+    told: Mutex<BTreeSet<Result<u32, PathBuf>>>,
     tell: Tell,
     name: String,
     size: u64,
@@ -238,7 +239,7 @@ impl PlannedDevice {
         };
         // An archive that has changed is no place to look for the file's data.
         self.tree
-            .check_archive()
+            .check_archive_of(node)
             .map_err(|error| unmade(None, error))?;
         read.map_err(|error| unmade(Some(node), error))
     }
@@ -307,7 +308,13 @@ impl PlannedDevice {
     fn failed(&self, offset: u64, len: usize, unmade: Unmade) -> DeviceError {
         let Unmade { node, error } = unmade;
         if let WriteError::Source(error) = &error {
-            let key = node.map(|node| node.index() as u32);
+            let key = match (node, error) {
+                (Some(node), _) => Ok(node.index() as u32),
+                (None, SourceError::Changed { path, .. } | SourceError::Io { path, .. }) => {
+                    Err(path.clone())
+                }
+                (None, _) => Err(PathBuf::new()),
+            };
             if self.told.lock().insert(key) {
                 (self.tell)(error);
             }

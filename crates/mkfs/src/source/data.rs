@@ -203,6 +203,15 @@ impl Tree {
         self.stores.iter().try_for_each(DataStore::check)
     }
 
+    /// Compares the archive that has the data of a file with what it was, if it is read in place.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check_archive`](Self::check_archive).
+    pub(crate) fn check_archive_of(&self, id: NodeId) -> SourceResult<()> {
+        self.store_of(id).map_or(Ok(()), DataStore::check)
+    }
+
     /// Reads one piece of a regular file: [`open`](Self::open) and
     /// [`read_at`](FileData::read_at) in one call, for callers that need no more of it.
     ///
