@@ -230,7 +230,7 @@ pub(super) fn allowed(own: u32, kept: &Confinement) -> Result<Rules, BackendErro
         rules.insert(libc::SYS_accept4, vec![of_listener]);
         rules.extend(plain(SERVING));
     }
-    if kept.directory.is_some() {
+    if !kept.directories.is_empty() {
         rules.extend(plain(OPENING));
     }
     Ok(rules)

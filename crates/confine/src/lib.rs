@@ -46,7 +46,7 @@ pub struct Confinement {
     rings: bool,
     socket: Option<RawFd>,
     listener: Option<RawFd>,
-    directory: Option<Arc<File>>,
+    directories: Vec<Arc<File>>,
 }
 
 impl Confinement {
@@ -57,7 +57,7 @@ impl Confinement {
             rings: false,
             socket: None,
             listener: None,
-            directory: None,
+            directories: Vec::new(),
         }
     }
 
@@ -81,9 +81,9 @@ impl Confinement {
     }
 
     /// Keeps the files beneath an open directory readable, by their names beneath it, and for root
-    /// whoever they belong to.
+    /// whoever they belong to. There may be several.
     pub fn directory(mut self, directory: File) -> Self {
-        self.directory = Some(Arc::new(directory));
+        self.directories.push(Arc::new(directory));
         self
     }
 
@@ -94,8 +94,8 @@ impl Confinement {
     /// kept, or refuses one of them.
     pub fn enforce(&self) -> io::Result<bool> {
         set_limits(self.memory)?;
-        let walled = take_files_away(self.directory.as_deref())?;
-        if !walled && self.directory.is_some() {
+        let walled = take_files_away(&self.directories)?;
+        if !walled && !self.directories.is_empty() {
             return Err(failed("Landlock", &"this kernel has none (Linux 5.13)"));
         }
         let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
@@ -109,7 +109,7 @@ impl Confinement {
             Err(e) => return Err(e),
         };
         let mut kept = CapabilitySet::empty();
-        if self.directory.is_some() {
+        if !self.directories.is_empty() {
             kept = capabilities(None)?.effective & CapabilitySet::DAC_READ_SEARCH;
         }
         let least = CapabilitySets {
@@ -166,9 +166,9 @@ fn denied() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.cast_unsigned())
 }
 
-/// Takes files away from this process, but reading those beneath `directory`, and tells whether the
-/// kernel holds them back from now on.
-fn take_files_away(directory: Option<&File>) -> io::Result<bool> {
+/// Takes files away from this process, but reading those beneath `directories`, and tells whether
+/// the kernel holds them back from now on.
+fn take_files_away(directories: &[Arc<File>]) -> io::Result<bool> {
     let failed = |e: &dyn std::fmt::Display| failed("Landlock", e);
     // What the kernel knows of this; older ones know less.
     let abi = ABI::V6;
@@ -178,9 +178,10 @@ fn take_files_away(directory: Option<&File>) -> io::Result<bool> {
         .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(landlock::Ruleset::create)
-        .and_then(|rules| match directory {
-            Some(directory) => rules.add_rule(PathBeneath::new(directory, AccessFs::ReadFile)),
-            None => Ok(rules),
+        .and_then(|rules| {
+            directories.iter().try_fold(rules, |rules, directory| {
+                rules.add_rule(PathBeneath::new(&**directory, AccessFs::ReadFile))
+            })
         })
         .and_then(landlock::RulesetCreated::restrict_self)
         .map_err(|e| failed(&e))?;

@@ -472,3 +472,55 @@ fn neither_process_stays_without_the_other() {
 fn is_running(pid: i32) -> bool {
     status(pid, "State:").is_some_and(|state| !state.starts_with('Z'))
 }
+
+#[test]
+fn directories_and_archives_are_served_over_each_other() {
+    let place = Place::in_memory();
+    let source = source(&place);
+    let (over, tar) = (place.path().join("over"), place.arg("over.tar"));
+    std::fs::create_dir(&over).expect("a directory");
+    std::fs::write(over.join("large"), "another one").expect("a file");
+    std::fs::write(over.join("more"), vec![3; 100_000]).expect("a file");
+    tool("tar").args(["-cf", &tar, "-C", &source, "note"]).ok();
+    let over = place.arg("over");
+    let from = ["--from", &source, "--from", &over, "--from", &tar];
+    let (image, copy) = (place.arg("image"), place.arg("copy"));
+    let made = extant_with(["mkfs", &image, "-q"].iter().chain(&from), |command| {
+        command.env(EPOCH.0, EPOCH.1);
+    });
+    made.ok();
+    let nbd = ["--nbd", "127.0.0.1:0", "--export", "a"];
+    let args: Vec<&str> = from.iter().chain(&nbd).copied().collect();
+    let serving = Serving::with(&args, |command| {
+        command.env(EPOCH.0, EPOCH.1);
+    });
+    tool("nbdcopy").args([&serving.uri, &copy]).ok();
+    assert!(same(&image, &copy));
+    // The data of one source is there when another one changes.
+    let archive = std::fs::File::options()
+        .append(true)
+        .open(&tar)
+        .expect("the archive");
+    archive.set_len(0).expect("nothing is left");
+    assert_ne!(tool("nbdcopy").args([&serving.uri, &copy]).run().code, 0);
+    let more = extant(["cat", &format!("{}:/more", serving.uri)]);
+    assert_eq!(serving.end(), Some(0));
+    assert_eq!(more.ok().stdout, vec![3; 100_000]);
+}
+
+#[test]
+fn the_memory_of_a_served_directory_is_that_of_its_plan() {
+    const SIZE: usize = 200 << 20;
+    let place = Place::new();
+    let source = place.path().join("source");
+    std::fs::create_dir(&source).expect("a directory");
+    let bytes: Vec<u8> = (0..SIZE).map(|at| (at / 4096) as u8 | 1).collect();
+    std::fs::write(source.join("large"), bytes).expect("a file");
+    let source = place.arg("source");
+    let serving = Serving::new(&["--from", &source, "--nbd", "127.0.0.1:0"]);
+    tool("nbdcopy").args([&serving.uri, "null:"]).ok();
+    let most = status(serving.worker(), "VmHWM:").expect("a line");
+    let most: usize = most.trim_end_matches(" kB").parse().expect("a number");
+    assert!(most << 10 < SIZE / 2, "{most} KiB");
+    assert_eq!(serving.end(), Some(0));
+}

@@ -66,13 +66,15 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
             (disk, Some(socket))
         }
     };
-    let directory = directory_of(args)?;
+    let directories = directories_of(args)?;
     answer(args, disk, signals, |server: &NbdServer| {
         let mut confinement = Confinement::new(memory())
             .socket(socket)
             .listener(server.as_fd().as_raw_fd());
-        if let Some(directory) = directory {
+        if !directories.is_empty() {
             wait_until_alone()?;
+        }
+        for directory in directories {
             confinement = confinement.directory(directory);
         }
         confinement.enforce().map(drop).map_err(|e| {
@@ -84,19 +86,14 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
     })
 }
 
-/// The directory whose files are read while clients are answered, if there is one.
-fn directory_of(args: &Serve) -> Outcome<Option<File>> {
+/// The directories whose files are read while clients are answered.
+fn directories_of(args: &Serve) -> Outcome<Vec<File>> {
     let sources = args.plan.sources.from.iter();
     let sources = sources.filter_map(|text| Source::parse(text).ok());
-    let directories: Vec<Source> = sources.filter(Source::is_directory).collect();
-    match &directories[..] {
-        [] => Ok(None),
-        [one] => Ok(Some(File::open(one.path())?)),
-        _ => Err(Failure::usage(
-            "the files of one directory are served, and --from names several: join them, make an \
-             archive of each but one, or serve with --no-sandbox",
-        )),
-    }
+    let directories = sources.filter(Source::is_directory);
+    directories
+        .map(|directory| Ok(File::open(directory.path())?))
+        .collect()
 }
 
 /// Waits until the threads that planned are gone: Landlock does not reach threads that are there.
