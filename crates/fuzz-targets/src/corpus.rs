@@ -170,6 +170,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fast_commit" => vec![fast_commit()],
         "log" => vec![log()],
         "tar_archive" => vec![archive()],
+        "container_image" => vec![container_image()],
         "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image"
         | "chunk_index" => {
             crate::disks::corpus(name)
@@ -378,8 +379,25 @@ fn fast_commit() -> Vec<u8> {
     encode_fast_commit(&records, Tid::new(5), 1024).expect("they fit")
 }
 
+/// The JSON of a container image of that archive.
+fn container_image() -> Vec<u8> {
+    // Of the archive below.
+    let digest = "sha256:120013cce34a6039fec84842de732a4424e1ccf7a349a79d3037d8cefb5783a2";
+    [
+        r#"[{"Config":"c.json","RepoTags":["a:1"],"Layers":["l.tar"]}]"#.to_owned(),
+        format!(
+            r#"{{"os":"linux","architecture":"amd64","rootfs":{{"type":"layers","diff_ids":["{digest}"]}}}}"#
+        ),
+        format!(
+            r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"{digest}","size":2,"platform":{{"os":"linux","architecture":"arm","variant":"v7"}}}}]}}"#
+        ),
+    ]
+    .join("\n")
+    .into_bytes()
+}
+
 /// An archive of one file.
-fn archive() -> Vec<u8> {
+pub(crate) fn archive() -> Vec<u8> {
     let mut header = [0; 512];
     header[..8].copy_from_slice(b"etc/name");
     header[100..108].copy_from_slice(b"0000644\0");

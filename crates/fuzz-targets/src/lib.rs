@@ -9,7 +9,7 @@
 //! | `structures` | the structures of the file system, one at a time |
 //! | `directories` | directory blocks, their indexes, attributes |
 //! | `journal` | the journal: superblock, blocks, fast commits, a whole log |
-//! | `outside` | what comes from elsewhere: archives, options, partition tables, undo files |
+//! | `outside` | what comes from elsewhere: archives, container images, options, partition tables, undo files |
 //! | `tables` | tables of owners, and labels |
 //! | `disks` | formats of disk images |
 //! | `network` | what servers and clients of NBD say |
@@ -76,6 +76,7 @@ targets! {
     journal::fast_commit(4000),
     journal::log(4000),
     outside::tar_archive(2000),
+    outside::container_image(400),
     outside::mkfs_options(2000),
     outside::exclude_patterns(4000),
     outside::partition_table(4000),

@@ -1,4 +1,4 @@
-//! What comes from elsewhere: archives, options, partition tables, undo files.
+//! What comes from elsewhere: archives, container images, options, partition tables, undo files.
 
 use crate::{sized, split};
 use extant_blockdev::{
@@ -9,7 +9,9 @@ use extant_format::geometry::Geometry;
 use extant_image::ImageLocation;
 use extant_mkfs::FormatOptions;
 use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile};
-use extant_mkfs::source::{Excludes, Owner, TarOptions, read_tar_stream};
+use extant_mkfs::source::{
+    Excludes, Owner, Source, SourceOptions, TarOptions, read_sources, read_tar_stream,
+};
 use std::ffi::OsStr;
 use std::io::Cursor;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +32,31 @@ pub fn tar_archive(input: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// The JSON of a container image, one text a line: `manifest.json`, its configuration `c.json`, and
+/// the `index.json` of a layout. `l.tar` beside them is a layer.
+pub fn container_image(input: &[u8]) -> bool {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let put = |name: &str, bytes: &[u8]| {
+        std::fs::write(dir.path().join(name), bytes).expect("a file is written");
+    };
+    let mut texts = input.split(|&byte| byte == b'\n');
+    for name in ["manifest.json", "c.json", "index.json"] {
+        put(name, texts.next().unwrap_or_default());
+    }
+    put("l.tar", &crate::corpus::archive());
+    put("oci-layout", b"{}");
+    std::fs::create_dir_all(dir.path().join("blobs/sha256")).expect("a directory");
+    put(&format!("blobs/sha256/{:064}", 0), b"{}");
+    let options = SourceOptions::default();
+    let path = dir.path().display();
+    // By content it is what Docker saves, which has one layer here at most.
+    let sources = [Source::at(dir.path())];
+    let saved = read_sources(&sources, &options);
+    let layout = Source::parse(OsStr::new(&format!("oci:{path}"))).expect("it has a path");
+    let _ = read_sources(&[layout], &options);
+    saved.is_ok_and(|read| read.tree.len() > 1)
 }
 
 /// Options of mkfs: features by name, and numbers that an image is planned by.
