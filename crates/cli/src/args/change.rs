@@ -54,7 +54,7 @@ pub(crate) struct Cp {
     /// With -a, leave out extended attributes and access control lists
     #[arg(long)]
     pub(crate) no_xattrs: bool,
-    /// Threads; one per processor if not given
+    /// Threads; one per processor if not given, more if an image is far
     #[arg(
         long,
         value_name = "N",
