@@ -256,7 +256,7 @@ Examples:
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
   extant mkfs rootfs.img --from ./rootfs --owners table --contexts file_contexts
-  extant mkfs rootfs.img --from ./rootfs --map-ids 0:100000:65536 --write /etc/hostname=box
+  extant mkfs rootfs.img --from ./rootfs --add ./overlay=/ --write /etc/hostname=box
   extant mkfs disk.qcow2 --from ./rootfs --size 4G
 
 An image appears under its name only when it is complete. An image inside DIR is left out of \

@@ -10,6 +10,13 @@ const HEADING: &str = "Owners, devices and labels";
 /// What is put beside the source, and who owns what.
 #[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
 pub(crate) struct Tables {
+    /// Put a file or a directory of the host at a path (`boot.conf=/boot/`, `./site=/srv/www`). May
+    /// be given more than once
+    ///
+    /// A directory joins one that is there, and a file takes the place of one. With a slash at the
+    /// end of the path, a file goes into that directory.
+    #[arg(long, value_name = "HOST=/PATH", help_heading = HEADING)]
+    pub(crate) add: Vec<OsString>,
     /// Put a small file with this text at a path; a line feed ends it (`/etc/hostname=box`). May be
     /// given more than once
     #[arg(long, value_name = "/PATH=TEXT", help_heading = HEADING)]
@@ -41,11 +48,16 @@ impl Tables {
     /// Whether nothing is asked for.
     pub(crate) fn is_empty(&self) -> bool {
         let Self {
+            add,
             write,
             map_ids,
             owners,
             contexts,
         } = self;
-        write.is_empty() && map_ids.is_empty() && owners.is_empty() && contexts.is_none()
+        add.is_empty()
+            && write.is_empty()
+            && map_ids.is_empty()
+            && owners.is_empty()
+            && contexts.is_none()
     }
 }

@@ -5,6 +5,7 @@ use crate::support::{Place, extant, extant_with};
 use extant_testkit::oracle::{assert_clean, debugfs};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
+use extant_testkit::tree::{Compare, Tree};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -398,6 +399,139 @@ fn tables_alone_fill_an_image_the_same_way_each_time() {
         ["/", "/dev", "/dev/null", "/etc", "/etc/hostname"]
     );
     assert!(told(&a, "/dev/null").contains("character special"));
+}
+
+#[test]
+fn what_is_added_from_the_host_is_what_cp_adds_to_the_source() {
+    require!(Root);
+    let place = Place::in_memory();
+    let from = source(&place);
+    let site = place.join("site");
+    fs::create_dir_all(site.join("deep/er")).unwrap();
+    fs::write(site.join("index"), vec![7; 300_000]).unwrap();
+    fs::hard_link(site.join("index"), site.join("deep/again")).unwrap();
+    fs::write(site.join("ping"), "mine").unwrap();
+    fs::write(site.join("empty"), "").unwrap();
+    symlink("index", site.join("link")).unwrap();
+    let sparse = fs::File::create(site.join("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[1; 4096], 1 << 20).unwrap();
+    tool("mknod")
+        .args([&format!("{}/null", site.display()), "c", "1", "3"])
+        .ok();
+    chown(site.join("deep"), Some(5), Some(6)).unwrap();
+    fs::set_permissions(&site, fs::Permissions::from_mode(0o2750)).unwrap();
+    rustix::fs::lsetxattr(
+        site.join("index"),
+        "user.note",
+        b"kept",
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    let site = site.display().to_string();
+    // A name of a file with several is given to another: its content is read all the same.
+    let note = format!("{from}/home/me/note");
+    fs::hard_link(&note, format!("{from}/zzz")).unwrap();
+    let hosts = place.arg("hosts");
+    fs::write(&hosts, "127.0.0.1 box\n").unwrap();
+
+    let expected = place.arg("expected");
+    tool("cp").args(["-a", &from, &expected]).ok();
+    tool("cp")
+        .args(["-a", &format!("{site}/."), &format!("{expected}/usr/bin/")])
+        .ok();
+    for dir in ["srv", "srv/a", "srv/a/site"] {
+        fs::create_dir(format!("{expected}/{dir}")).unwrap();
+    }
+    tool("cp")
+        .args([
+            "-a",
+            &format!("{site}/."),
+            &format!("{expected}/srv/a/site/"),
+        ])
+        .ok();
+    for name in ["etc/hosts", "home/me/note"] {
+        tool("cp")
+            .args([
+                "-a",
+                "--remove-destination",
+                &hosts,
+                &format!("{expected}/{name}"),
+            ])
+            .ok();
+    }
+    let add = |host: &str, path: &str| format!("{host}={path}");
+    let image = made(
+        &place,
+        "fs.img",
+        &[
+            "--from",
+            &from,
+            "--add",
+            &add(&site, "/bin"),
+            "--add",
+            &add(&site, "/srv/a/site/"),
+            "--add",
+            &add(&hosts, "/etc/"),
+            "--add",
+            &add(&hosts, "/home/me/note"),
+        ],
+    );
+    extant(["cp", "-a", &image, &place.arg("back")]).ok();
+    let compared = Compare {
+        // Those of directories that are made or changed on the way differ.
+        mtime: false,
+        ctime: false,
+        atime: false,
+        links: false,
+        nlink: false,
+        ignore: vec![b"lost+found".to_vec(), b"srv".to_vec()],
+        ..crate::support::faithful()
+    };
+    let back = Tree::snapshot(&place.join("back"));
+    Tree::snapshot(Path::new(&expected)).assert_same(&back, &compared);
+    let (a, b) = ("expected/srv/a/site", "back/srv/a/site");
+    let whole = Compare {
+        mtime: true,
+        links: true,
+        nlink: true,
+        ignore: Vec::new(),
+        ..compared
+    };
+    Tree::snapshot(&place.join(a)).assert_same(&Tree::snapshot(&place.join(b)), &whole);
+    let told = told(&image, "/srv/a");
+    assert!(told.contains("0755 0:0"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_added_is_refused() {
+    let place = Place::new();
+    let from = source(&place);
+    let image = place.arg("fs.img");
+    for (host, path, code) in [
+        ("none", "/x", 1),
+        ("root/etc/hosts", "/etc", 1),
+        ("root/etc/hosts", "/etc/passwd/x", 1),
+        ("root/etc/hosts", "/", 0),
+        ("root/etc", "/usr/bin/sh", 0),
+        ("root/etc", "/../x", 1),
+    ] {
+        let add = format!("{}={path}", place.arg(host));
+        let run = extant(["mkfs", "-q", &image, "--from", &from, "--add", &add]);
+        assert_eq!(run.code, code, "{add}: {}", run.stderr);
+        assert_eq!(Path::new(&image).exists(), code == 0, "{add}");
+        let _ = fs::remove_file(&image);
+    }
+    for wrong in ["x", "/x", "=/x", "a=b"] {
+        extant(["mkfs", "-q", &image, "--from", &from, "--add", wrong]).fails(2);
+    }
+    // The image of the last run is no part of the next.
+    let add = format!("{}=/all", place.path().display());
+    for _ in 0..2 {
+        let run = extant(["mkfs", "-q", &image, "--add", &add]).ok();
+        assert_eq!(run.stderr, "");
+        assert!(!paths(&image).contains(&"/all/fs.img".to_owned()));
+    }
+    assert!(paths(&image).contains(&"/all/root/etc/hosts".to_owned()));
 }
 
 #[test]

@@ -72,6 +72,42 @@ pub fn scan_directory(path: &Path, options: &ScanOptions) -> SourceResult<Tree> 
     }
 }
 
+/// Scans one file, a symbolic link itself: a tree with nothing else in its root, which is as the
+/// directory that the file is in.
+///
+/// # Errors
+///
+/// Those of [`scan_directory`].
+pub(crate) fn scan_file(path: &Path) -> SourceResult<Tree> {
+    let owners = "read the owner of";
+    extant_host::refuse_if_unheard()
+        .map_err(|why| SourceError::io(owners, path, io::Error::other(why)))?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let Some(name) = path.file_name() else {
+        return Err(SourceError::io("name", path, Errno::INVAL));
+    };
+    let root = Root::open(parent)?;
+    let listing = Listing::new(&root, &[])?;
+    let top = listing.ask(b".")?;
+    let mut found = listing.ask(name.as_bytes())?;
+    found.has_other_names = false;
+    drop(listing);
+    let mut scan = Scan {
+        builder: TreeBuilder::new(top.meta)?,
+        shared: HashMap::new(),
+        waiting: Vec::new(),
+    };
+    let dir = Waiting {
+        node: NodeId::ROOT,
+        path: Box::default(),
+    };
+    scan.add(&dir, found)?;
+    scan.builder.finish_with(vec![DataStore::Directory(root)])
+}
+
 struct Scan {
     builder: TreeBuilder,
     /// The node of an inode with several names.

@@ -141,7 +141,9 @@ impl Config {
         };
         let size = size_of(&args.plan, &args.image, &window)?;
         let own = sources::image_inside(args, &from);
-        let plan = Plan::new(&args.plan, from, size, window.sector_size, own)?;
+        let mut plan = Plan::new(&args.plan, from, size, window.sector_size, own)?;
+        let own = |dir: &Path| sources::pattern_inside(args, dir);
+        plan.tables.leave_out(own)?;
         Ok(Self {
             image: args.image.clone(),
             container,
@@ -281,7 +283,9 @@ impl Plan {
         if !tables.is_empty() {
             // What tables say is stronger than an owner for all.
             let owner = rest.owner.take();
-            tree = tables.apply(tree, owner).map_err(|e| e.to_string())?;
+            tree = tables
+                .apply(tree, owner, self.threads)
+                .map_err(|e| e.to_string())?;
         }
         tree.normalise(&rest);
         Ok(Some(tree))

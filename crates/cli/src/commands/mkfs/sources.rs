@@ -10,7 +10,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The sources by their names on the command line.
 pub(super) fn named(args: &Plan) -> Outcome<Vec<Source>> {
@@ -61,6 +61,14 @@ fn refuse_same_file(args: &Mkfs, source: &Source) -> Outcome {
 /// Patterns for the image itself, if it lies in a directory it is made from: the last image of a
 /// build that is run again is no part of the next.
 pub(super) fn image_inside(args: &Mkfs, from: &[Source]) -> Vec<Vec<u8>> {
+    let patterns = from
+        .iter()
+        .map(|source| pattern_inside(args, source.path()));
+    patterns.flatten().collect()
+}
+
+/// A pattern for the image itself, if it lies in this directory.
+pub(super) fn pattern_inside(args: &Mkfs, dir: &Path) -> Option<Vec<u8>> {
     let image = args.image.canonicalize().or_else(|_| {
         let parent = match args.image.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -69,27 +77,19 @@ pub(super) fn image_inside(args: &Mkfs, from: &[Source]) -> Vec<Vec<u8>> {
         let name = args.image.file_name().unwrap_or_default();
         parent.canonicalize().map(|parent| parent.join(name))
     });
-    let Ok(image) = image else {
-        return Vec::new();
-    };
-    let inside = |source: &Source| -> Option<PathBuf> {
-        let from = source.path().canonicalize().ok()?;
-        image.strip_prefix(from).ok().map(Path::to_owned)
-    };
-    from.iter()
-        .filter_map(inside)
-        .filter(|inside| !inside.as_os_str().is_empty())
-        .map(|inside| {
-            let mut pattern = vec![b'/'];
-            for &byte in inside.as_os_str().as_bytes() {
-                if b"*?[]\\!".contains(&byte) {
-                    pattern.push(b'\\');
-                }
-                pattern.push(byte);
-            }
-            pattern
-        })
-        .collect()
+    let (image, dir) = (image.ok()?, dir.canonicalize().ok()?);
+    let inside = image.strip_prefix(dir).ok()?;
+    if inside.as_os_str().is_empty() {
+        return None;
+    }
+    let mut pattern = vec![b'/'];
+    for &byte in inside.as_os_str().as_bytes() {
+        if b"*?[]\\!".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    Some(pattern)
 }
 
 /// Refuses to write the configuration of a container image where there is none.

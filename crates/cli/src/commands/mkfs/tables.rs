@@ -5,11 +5,12 @@ use crate::failure::{Failure, Outcome, say};
 use crate::time::seconds_now;
 use extant::Escaped;
 use extant_mkfs::source::{
-    Addition, Meta, Normalisation, Owner, SourceResult, Times, Timestamp, Tree, TreeBuilder,
-    additions,
+    Addition, Excludes, Meta, Normalisation, Owner, SourceResult, Times, Timestamp, Tree,
+    TreeBuilder, additions,
 };
 use extant_mkfs::tables::{self, Contexts, IdMap, IdRange, Table, TableResult, split_kind};
 use std::ffi::OsStr;
+use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -31,15 +32,19 @@ impl Tables {
         let ranges = asked.map_ids.iter().map(|range| range.parse());
         let ranges = ranges.collect::<Result<Vec<IdRange>, String>>();
         let ids = ranges.and_then(IdMap::new).map_err(usage("--map-ids"))?;
+        let hosts = asked.add.iter().map(|host| host_of(host));
+        let hosts: Result<Vec<Addition>, String> = hosts.collect();
         let texts = asked.write.iter().map(|text| text_of(text));
-        let texts: Result<_, String> = texts.collect();
+        let texts: Result<Vec<Addition>, String> = texts.collect();
+        let mut additions = hosts.map_err(usage("--add"))?;
+        additions.extend(texts.map_err(usage("--write"))?);
         let tables = asked.owners.iter().map(|given| {
             let (dialect, path) = split_kind(given.as_bytes());
             Table::read(Path::new(OsStr::from_bytes(path)), dialect).map_err(Failure::new)
         });
         let contexts = asked.contexts.as_deref();
         Ok(Self {
-            additions: texts.map_err(usage("--write"))?,
+            additions,
             ids,
             tables: tables.collect::<Outcome<_>>()?,
             contexts: contexts
@@ -57,6 +62,17 @@ impl Tables {
             && self.contexts.is_none()
     }
 
+    /// Leaves out of the directories that are added what lies in them and matches the pattern that
+    /// is given for each.
+    pub(super) fn leave_out(&mut self, pattern: impl Fn(&Path) -> Option<Vec<u8>>) -> Outcome {
+        for addition in &mut self.additions {
+            if let Addition::Host { from, excludes, .. } = addition {
+                *excludes = Excludes::new(pattern(from)).map_err(Failure::new)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A tree of nothing but a root directory, which tables fill.
     pub(super) fn nothing() -> SourceResult<Tree> {
         let now = Timestamp::from_secs(seconds_now() as i64);
@@ -65,9 +81,14 @@ impl Tables {
 
     /// Applies all of it, in the order that the documentation gives, with an owner for all where
     /// the numbers of owners are mapped. Says what named nothing.
-    pub(super) fn apply(&mut self, tree: Tree, owner: Option<Owner>) -> TableResult<Tree> {
+    pub(super) fn apply(
+        &mut self,
+        tree: Tree,
+        owner: Option<Owner>,
+        threads: Option<NonZero<usize>>,
+    ) -> TableResult<Tree> {
         let now = Timestamp::from_secs(seconds_now() as i64);
-        let mut tree = additions::put(tree, &self.additions, now)?;
+        let mut tree = additions::put(tree, &self.additions, threads, now)?;
         tree.normalise(&Normalisation {
             owner,
             ..Normalisation::default()
@@ -84,6 +105,23 @@ impl Tables {
         }
         Ok(tree)
     }
+}
+
+/// Parts `HOST=/PATH`, at the last place where it can be.
+fn host_of(given: &OsStr) -> Result<Addition, String> {
+    let bytes = given.as_bytes();
+    let at = bytes.windows(2).rposition(|two| two == b"=/");
+    let at = at.filter(|&at| at > 0).ok_or_else(|| {
+        format!(
+            "{} is not a file of the host and a path in the image: write HOST=/PATH",
+            Escaped(bytes)
+        )
+    })?;
+    Ok(Addition::Host {
+        from: Path::new(OsStr::from_bytes(&bytes[..at])).to_owned(),
+        to: bytes[at + 1..].to_vec(),
+        excludes: Excludes::default(),
+    })
 }
 
 /// Parts `/PATH=TEXT`.

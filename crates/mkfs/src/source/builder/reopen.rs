@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::data::DataStore;
 use super::super::error::SourceResult;
-use super::super::model::{NodeId, Payload, Times, Tree};
+use super::super::model::{NodeId, Origin, Payload, Times, Tree};
 use super::{Content, Link, NONE, TreeBuilder};
 
 /// What a builder does not have of a tree, for when it is finished again.
@@ -15,9 +15,30 @@ pub(crate) struct Aside {
     warnings: Vec<String>,
 }
 
+impl Aside {
+    /// Takes over where the data of another tree is, of one source, and gives the number that the
+    /// source has here.
+    pub(crate) fn begin_source(&mut self, tree: &mut Tree) -> u32 {
+        let number = self.stores.len() as u32;
+        self.stores.append(&mut tree.stores);
+        self.warnings.append(&mut tree.warnings);
+        number
+    }
+}
+
 impl TreeBuilder {
     /// Takes a tree apart. Identifiers of nodes stay.
     pub(crate) fn reopen(tree: Tree) -> (Self, Aside) {
+        // Their first name may be given to another file, and another one come first.
+        let several: Vec<(NodeId, Box<[u8]>)> = tree
+            .ids()
+            .filter(|id| tree.node(*id).nlink > 1 && !tree.node(*id).is_dir())
+            .filter(|id| {
+                let row = tree.file_row(*id);
+                row.is_some_and(|row| matches!(row.origin, Origin::Path { .. }))
+            })
+            .map(|id| (id, tree.source_parts(id).join(&b'/').into_boxed_slice()))
+            .collect();
         let Tree {
             mut nodes,
             entries,
@@ -27,7 +48,7 @@ impl TreeBuilder {
             inline,
             xattrs,
             stores,
-            source_paths,
+            mut source_paths,
             warnings,
             late_flags: _,
         } = tree;
@@ -49,6 +70,7 @@ impl TreeBuilder {
                     }),
             );
         }
+        source_paths.extend(several);
         let rows = (0..).zip(&xattrs);
         let xattr_index = rows.map(|(row, set)| (Arc::clone(set), row)).collect();
         let builder = Self {

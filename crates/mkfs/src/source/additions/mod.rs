@@ -1,6 +1,13 @@
 //! What is put into a tree beside what its sources hold.
 
+mod host;
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use super::Excludes;
 use super::builder::{Content, Meta, TreeBuilder};
+use super::directory::ScanOptions;
 use super::error::{SourceError, SourceResult};
 use super::model::{FileType, NodeId, Times, Timestamp, Tree};
 use super::walk::{Found, file};
@@ -10,7 +17,7 @@ const DIRECTORY_MODE: u16 = 0o755;
 const TEXT_MODE: u16 = 0o644;
 
 /// Something to put into a tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Addition {
     /// A regular file of root's with these bytes. A file that is there gets them as its content,
@@ -21,28 +28,45 @@ pub enum Addition {
         /// Its content.
         text: Vec<u8>,
     },
+    /// A file or a directory of the host, with everything below it. A directory joins one that is
+    /// there and gives it its owner and the like; a file takes the place of any that is no
+    /// directory. A symbolic link is put there itself.
+    Host {
+        /// Its path on the host. With a slash at its end, a link to a directory is a directory.
+        from: PathBuf,
+        /// Its path in the tree. With a slash at its end, a file keeps its name in that directory.
+        to: Vec<u8>,
+        /// What stays out of a directory.
+        excludes: Excludes,
+    },
 }
 
 impl Addition {
     fn to(&self) -> &[u8] {
         match self {
-            Self::Text { to, .. } => to,
+            Self::Text { to, .. } | Self::Host { to, .. } => to,
         }
     }
 }
 
 /// Puts additions into a tree, one after the other. Directories that are missing on the way are
 /// made and are root's; symbolic links on the way are followed inside the tree. What is made here
-/// has `now` as its times.
+/// has `now` as its times. So many `threads` scan, or those of the surrounding thread pool.
 ///
 /// # Errors
 ///
-/// [`SourceError::Addition`] for what cannot be at its path; those of reading what is added.
-pub fn put(tree: Tree, additions: &[Addition], now: Timestamp) -> SourceResult<Tree> {
+/// [`SourceError::Addition`] for what cannot be at its path; those of
+/// [`scan_directory`](super::scan_directory) for what is on the host.
+pub fn put(
+    tree: Tree,
+    additions: &[Addition],
+    threads: Option<NonZero<usize>>,
+    now: Timestamp,
+) -> SourceResult<Tree> {
     if additions.is_empty() {
         return Ok(tree);
     }
-    let (mut builder, aside) = TreeBuilder::reopen(tree);
+    let (mut builder, mut aside) = TreeBuilder::reopen(tree);
     for addition in additions {
         let fail = |problem: String| SourceError::Addition {
             path: String::from_utf8_lossy(addition.to()).into_owned(),
@@ -51,6 +75,20 @@ pub fn put(tree: Tree, additions: &[Addition], now: Timestamp) -> SourceResult<T
         let to = clean(addition.to()).map_err(fail)?;
         match addition {
             Addition::Text { text, .. } => put_text(&mut builder, &to, text, now)?.map_err(fail)?,
+            Addition::Host {
+                from,
+                to: given,
+                excludes,
+            } => {
+                let scan = ScanOptions {
+                    excludes: excludes.clone(),
+                    threads,
+                };
+                let mut read = host::Read::new(from, &scan)?;
+                builder.set_source(aside.begin_source(&mut read.tree));
+                let to = read.place(to, given.ends_with(b"/"));
+                host::put(&mut builder, &read, &to, now)?.map_err(fail)?;
+            }
         }
     }
     builder.finish_again(aside)
