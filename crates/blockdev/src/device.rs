@@ -181,6 +181,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         1
     }
 
+    /// Whether each request is a message to a server, however near it is: one that asks for some
+    /// kilobytes more is then cheaper than two. The default is no.
+    fn is_served(&self) -> bool {
+        false
+    }
+
     /// The first range at or after byte `from`, and before byte `end`, that may hold anything but
     /// zeroes; `None` if there is none. The default knows no holes.
     ///

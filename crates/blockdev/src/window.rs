@@ -193,6 +193,10 @@ impl BlockDevice for WindowDevice {
         self.inner.in_flight()
     }
 
+    fn is_served(&self) -> bool {
+        self.inner.is_served()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.len);
         if from >= end {

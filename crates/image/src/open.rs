@@ -352,7 +352,7 @@ impl ImageLocation {
                 let options = if how.writable {
                     NbdOptions::read_write()
                 } else {
-                    NbdOptions::read_only()
+                    NbdOptions::read_only().keeps_ends(true)
                 };
                 Ok(Arc::new(NbdDevice::connect(address, options)?))
             }

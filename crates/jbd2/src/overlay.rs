@@ -232,6 +232,10 @@ impl BlockDevice for ReplayedDevice {
         self.inner.in_flight()
     }
 
+    fn is_served(&self) -> bool {
+        self.inner.is_served()
+    }
+
     fn logical_sector(&self) -> u32 {
         self.inner.logical_sector()
     }

@@ -288,6 +288,10 @@ impl BlockDevice for RemoteDevice {
         self.fetcher.most_in_flight
     }
 
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         for range in ranges {
             self.fetcher

@@ -80,6 +80,8 @@ pub struct NbdOptions {
     pub(super) writable: bool,
     /// Connections at most.
     pub(super) connections: usize,
+    /// Whether both ends of an export open for reading stay in memory.
+    pub(super) keeps_ends: bool,
     /// Time in which a connection must come about.
     pub(super) connect_timeout: Duration,
     /// Time in which a server that owes an answer must send something.
@@ -100,6 +102,7 @@ impl NbdOptions {
         Self {
             writable: false,
             connections: 4,
+            keeps_ends: false,
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(180),
             flush_timeout: Duration::from_secs(30 * 60),
@@ -128,6 +131,16 @@ impl NbdOptions {
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
         self.connections = most.clamp(1, 64);
+        self
+    }
+
+    /// Sets whether both ends of an export that is open for reading, 128 KiB and 32 KiB, come with
+    /// the first read in one of them and then stay in memory: for what looks there several times to
+    /// find out what the export holds. Nothing else that is written there meanwhile is seen, but by
+    /// [`BlockDevice::read_uncached_at`](crate::BlockDevice::read_uncached_at). Unless said, no.
+    #[must_use]
+    pub fn keeps_ends(mut self, on: bool) -> Self {
+        self.keeps_ends = on;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The export as a block device.
 
 use super::address::{NbdAddress, NbdOptions, NbdTransport};
+use super::ends::Ends;
 use super::extents::{Answer, Extents, Found};
 use super::job::{Data, Fault, Job, cut_mut, cut_shared};
 use super::pool::Pool;
@@ -44,6 +45,8 @@ pub struct NbdDevice {
     begun: CountedAtomicU64,
     ended: CountedAtomicU64,
     extents: Extents,
+    /// Both ends, where they are kept.
+    ends: Option<Ends>,
     /// Nanoseconds that the quickest read of one request took; the largest number before the first.
     quickest: AtomicU64,
     /// A flush has succeeded.
@@ -121,6 +124,7 @@ impl NbdDevice {
         }
         Ok(Self {
             extents: Extents::new(),
+            ends: (options.keeps_ends && !options.writable).then(Ends::default),
             quickest: AtomicU64::new(u64::MAX),
             pool,
             is_writable: options.writable,
@@ -196,16 +200,45 @@ impl NbdDevice {
         let begun = is_one_read.then(Instant::now);
         self.pool.perform(jobs);
         if let Some(begun) = begun {
-            let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            // Of two that meet one may be lost: there are more.
-            if took < self.quickest.load(Ordering::Relaxed) {
-                self.quickest.store(took, Ordering::Relaxed);
-            }
+            self.note_time(begun);
         }
         if changes {
             self.ended.fetch_add(1, Ordering::SeqCst);
         }
         jobs.iter_mut().try_for_each(|job| self.outcome(job))
+    }
+
+    /// Notes how long a read took that began then.
+    fn note_time(&self, begun: Instant) {
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Of two that meet one may be lost: there are more.
+        if took < self.quickest.load(Ordering::Relaxed) {
+            self.quickest.store(took, Ordering::Relaxed);
+        }
+    }
+
+    /// Fills `buf` from the ends of the export, if they are kept and it lies in one of them. What
+    /// cannot be brought is left to a read of its own, which tells why.
+    fn fill_from_ends(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let Some(ends) = &self.ends else {
+            return false;
+        };
+        let size = self.size();
+        if !Ends::hold(offset, buf.len() as u64, size) {
+            return false;
+        }
+        if !ends.are_kept() {
+            let mut room = Ends::room(size, self.pool.export().smallest);
+            let mut jobs = Ends::jobs(&mut room, self.piece());
+            let begun = Instant::now();
+            if self.perform(&mut jobs).is_err() {
+                return false;
+            }
+            self.note_time(begun);
+            drop(jobs);
+            ends.keep(room);
+        }
+        ends.fill(offset, buf)
     }
 
     fn outcome(&self, job: &mut Job<'_>) -> DeviceResult<()> {
@@ -435,6 +468,15 @@ impl BlockDevice for NbdDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         debug_assert_may_wait_for_device();
         self.check_range("read", offset, buf.len() as u64)?;
+        if self.fill_from_ends(offset, buf) {
+            return Ok(());
+        }
+        self.read_uncached_at(offset, buf)
+    }
+
+    fn read_uncached_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        self.check_range("read", offset, buf.len() as u64)?;
         if !self.is_whole(offset, buf.len() as u64) {
             return self.read_parts(offset, buf);
         }
@@ -470,6 +512,14 @@ impl BlockDevice for NbdDevice {
         debug_assert_may_wait_for_device();
         let len = total_len(bufs.iter().map(|b| &**b));
         self.check_range("read", offset, len)?;
+        if self.ends.is_some() && Ends::hold(offset, len, self.size()) {
+            let mut at = offset;
+            for buf in bufs {
+                self.read_at(at, buf)?;
+                at += buf.len() as u64;
+            }
+            return Ok(());
+        }
         if !self.is_whole(offset, len) {
             let mut at = offset;
             for buf in bufs {
@@ -600,6 +650,10 @@ impl BlockDevice for NbdDevice {
         let quickest = self.quickest.load(Ordering::Relaxed);
         let is_far = quickest != u64::MAX && Duration::from_nanos(quickest) >= FAR;
         if is_far { IN_FLIGHT } else { 1 }
+    }
+
+    fn is_served(&self) -> bool {
+        true
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {

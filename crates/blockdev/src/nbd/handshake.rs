@@ -1,13 +1,26 @@
 //! From a connected socket to an export that takes requests.
 //!
-//! The fixed newstyle negotiation, one option after the other, since a client must have the answer
-//! to one before it asks the next. Whatever a server sends is bounded: bytes of an answer, answers
+//! The fixed newstyle negotiation. Whatever a server sends is bounded: bytes of an answer, answers
 //! to one option, and the time of the whole.
+//!
+//! # Two manners
+//!
+//! A server takes what a client says from a stream, in order, and answers in order. So all of it is
+//! said at once, also before the greeting has come, and the answers are taken one after the other:
+//! a round trip instead of four ([`Manner::AtOnce`]). Nothing is sent ahead that depends on an
+//! answer: no request before the export is chosen, nothing after the wish for TLS. A server that
+//! refuses structured replies and is asked for a context for them all the same refuses that too, or
+//! its answer is not used.
+//!
+//! A server that ends the connection then, falls silent or answers something else is asked over
+//! another connection, one option after the other ([`Manner::OneByOne`]). What had success with a
+//! server is what is done from then on.
 
 use super::address::{NbdAddress, NbdOptions};
 use super::stream::{Stream, Timed};
 use super::wire::{self, Fields, answer, handshake, info, option, spoken};
 use std::io;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Most bytes of an answer to an option.
@@ -16,6 +29,8 @@ const MOST_BYTES: u32 = 64 << 10;
 const MOST_ANSWERS: usize = 256;
 /// Longest name of an export, in bytes.
 const LONGEST_NAME: usize = 4096;
+/// One part in this many of the time to connect is for a server that is told everything at once.
+const AT_ONCE_SHARE: u32 = 3;
 /// What a request may carry where the server says nothing, in bytes.
 const USUAL_PAYLOAD: u32 = 32 << 20;
 
@@ -84,6 +99,47 @@ impl From<io::Error> for Refusal {
     }
 }
 
+/// How a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// Everything that does not depend on an answer, together.
+    AtOnce,
+    /// Nothing before the answer to what was asked before.
+    OneByOne,
+}
+
+/// The manner in which a server has been asked with success.
+#[derive(Debug, Default)]
+pub(super) struct Manners(OnceLock<Manner>);
+
+/// Why a negotiation ended.
+enum Failure {
+    /// The server would say so again.
+    Refused(Refusal),
+    /// Perhaps it was asked in the wrong manner.
+    Lost(Refusal),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Lost(refusal)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(refusal) | Failure::Lost(refusal) => refusal,
+        }
+    }
+}
+
 /// Connects to a server and chooses the export.
 ///
 /// # Errors
@@ -91,6 +147,7 @@ impl From<io::Error> for Refusal {
 pub(super) fn open(
     address: &NbdAddress,
     options: &NbdOptions,
+    manners: &Manners,
 ) -> Result<(Stream, Export), Refusal> {
     if address.export.len() > LONGEST_NAME {
         return Err(Refusal::new(
@@ -99,11 +156,27 @@ pub(super) fn open(
         ));
     }
     let deadline = Instant::now() + options.connect_timeout;
+    let known = manners.0.get();
+    if known != Some(&Manner::OneByOne) {
+        let stream = Stream::connect(address, deadline, options.answer_timeout)?;
+        let soon = Instant::now() + options.connect_timeout / AT_ONCE_SHARE;
+        let soon = if known.is_none() { soon } else { deadline };
+        match negotiate(stream, address, options, soon, Manner::AtOnce) {
+            Ok(found) => {
+                let _ = manners.0.set(Manner::AtOnce);
+                return Ok(found);
+            }
+            Err(Failure::Lost(_)) if known.is_none() => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
     let stream = Stream::connect(address, deadline, options.answer_timeout)?;
-    open_on(stream, address, options, deadline)
+    let found = negotiate(stream, address, options, deadline, Manner::OneByOne)?;
+    let _ = manners.0.set(Manner::OneByOne);
+    Ok(found)
 }
 
-/// Negotiates over a connection that is there.
+/// Negotiates over a connection that is there, and the only one.
 ///
 /// # Errors
 /// Why there is no export at the other end.
@@ -113,10 +186,42 @@ pub(super) fn open_on(
     options: &NbdOptions,
     deadline: Instant,
 ) -> Result<(Stream, Export), Refusal> {
-    let flags = greet(&Timed {
-        stream: &stream,
+    Ok(negotiate(
+        stream,
+        address,
+        options,
         deadline,
-    })?;
+        Manner::OneByOne,
+    )?)
+}
+
+fn negotiate(
+    stream: Stream,
+    address: &NbdAddress,
+    options: &NbdOptions,
+    deadline: Instant,
+    manner: Manner,
+) -> Result<(Stream, Export), Failure> {
+    let first = Talk {
+        timed: Timed {
+            stream: &stream,
+            deadline,
+        },
+        name: &address.export,
+        manner,
+    };
+    let flags = if manner == Manner::AtOnce && !address.tls {
+        let wanted = handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES;
+        let mut message = u32::from(wanted).to_be_bytes().to_vec();
+        first.add_all(&mut message);
+        first.timed.write(&message)?;
+        if greeting(&first.timed)? != wanted {
+            return Err(Failure::Lost(Refusal::wrong("the server is too old")));
+        }
+        wanted
+    } else {
+        greet(&first.timed)?
+    };
     let stream = secure(stream, address, options, flags, deadline)?;
     let talk = Talk {
         timed: Timed {
@@ -124,35 +229,47 @@ pub(super) fn open_on(
             deadline,
         },
         name: &address.export,
+        manner,
     };
+    if manner == Manner::AtOnce && address.tls {
+        let mut message = Vec::new();
+        talk.add_all(&mut message);
+        talk.timed.write(&message)?;
+    }
     let export = talk.choose(flags)?;
-    check(&export)?;
+    check(&export).map_err(Failure::Refused)?;
     Ok((stream, export))
 }
 
 /// Reads the greeting and answers it. Returns the flags that both sides have.
-fn greet(timed: &Timed<'_>) -> Result<u16, Refusal> {
+fn greet(timed: &Timed<'_>) -> Result<u16, Failure> {
+    let flags = greeting(timed)?;
+    timed.write(&u32::from(flags).to_be_bytes())?;
+    Ok(flags)
+}
+
+/// Reads the greeting. Returns those of its flags that are known here.
+fn greeting(timed: &Timed<'_>) -> Result<u16, Failure> {
+    let wrong = |reason| Failure::Refused(Refusal::wrong(reason));
     let mut greeting = [0; 16];
     timed.read(&mut greeting)?;
     let mut fields = Fields(&greeting);
     let (first, second) = (fields.u64(), fields.u64());
     if first != Some(wire::GREETING) {
-        return Err(Refusal::wrong("it is no NBD server"));
+        return Err(wrong("it is no NBD server"));
     }
     if second == Some(wire::OLDSTYLE) {
-        return Err(Refusal::wrong(
+        return Err(wrong(
             "the server negotiates in the old style, which names no exports: start it with the \
              newstyle negotiation",
         ));
     }
     if second != Some(wire::OPTIONS) {
-        return Err(Refusal::wrong("the greeting of the server is wrong"));
+        return Err(wrong("the greeting of the server is wrong"));
     }
     let mut flags = [0; 2];
     timed.read(&mut flags)?;
-    let flags = u16::from_be_bytes(flags) & (handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
-    timed.write(&u32::from(flags).to_be_bytes())?;
-    Ok(flags)
+    Ok(u16::from_be_bytes(flags) & (handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES))
 }
 
 #[cfg(not(feature = "tls"))]
@@ -162,12 +279,12 @@ fn secure(
     _options: &NbdOptions,
     _flags: u16,
     _deadline: Instant,
-) -> Result<Stream, Refusal> {
+) -> Result<Stream, Failure> {
     if address.tls {
-        return Err(Refusal::new(
+        return Err(Failure::Refused(Refusal::new(
             rustix::io::Errno::OPNOTSUPP,
             "this program was built without TLS (its feature `tls`)",
-        ));
+        )));
     }
     Ok(stream)
 }
@@ -180,33 +297,42 @@ fn secure(
     options: &NbdOptions,
     flags: u16,
     deadline: Instant,
-) -> Result<Stream, Refusal> {
+) -> Result<Stream, Failure> {
     if !address.tls {
         return Ok(stream);
     }
     if flags & handshake::FIXED_NEWSTYLE == 0 {
-        return Err(Refusal::wrong("the server is too old for TLS"));
+        return Err(Failure::Refused(Refusal::wrong(
+            "the server is too old for TLS",
+        )));
     }
     let session = super::tls::Session::new(address, options.certificates.as_deref())
-        .map_err(|reason| Refusal::new(rustix::io::Errno::ACCESS, reason))?;
+        .map_err(|reason| Failure::Refused(Refusal::new(rustix::io::Errno::ACCESS, reason)))?;
     let talk = Talk {
         timed: Timed {
             stream: &stream,
             deadline,
         },
         name: &address.export,
+        manner: Manner::OneByOne,
     };
     talk.ask(option::STARTTLS, &[])?;
     match talk.answer(option::STARTTLS)? {
         Answer::Ack => {}
         Answer::Refused(answer::UNSUPPORTED | answer::POLICY, text) => {
-            return Err(Refusal::new(
+            return Err(Failure::Refused(Refusal::new(
                 rustix::io::Errno::OPNOTSUPP,
                 format!("the server takes no TLS connections{}", in_words(&text)),
-            ));
+            )));
         }
-        Answer::Refused(code, text) => return Err(talk.refused(code, &text)),
-        Answer::Other(..) => return Err(Refusal::wrong("the answer about TLS is wrong")),
+        Answer::Refused(code, text) => {
+            return Err(Failure::Refused(talk.refused(code, &text)));
+        }
+        Answer::Other(..) => {
+            return Err(Failure::Refused(Refusal::wrong(
+                "the answer about TLS is wrong",
+            )));
+        }
     }
     stream.begin_tls(session);
     let timed = Timed {
@@ -214,7 +340,11 @@ fn secure(
         deadline,
     };
     loop {
-        match stream.shake_hands()? {
+        // What is wrong here is so in whichever manner the rest is said.
+        match stream
+            .shake_hands()
+            .map_err(|e| Failure::Refused(e.into()))?
+        {
             super::tls::Shaking::Done => break,
             super::tls::Shaking::ToRead => timed.wait(true, false)?,
             super::tls::Shaking::ToWrite => timed.wait(false, true)?,
@@ -234,34 +364,72 @@ enum Answer {
 struct Talk<'a> {
     timed: Timed<'a>,
     name: &'a str,
+    manner: Manner,
+}
+
+/// Adds an option to what is sent.
+fn add_option(message: &mut Vec<u8>, option: u32, data: &[u8]) {
+    message.extend_from_slice(&wire::OPTIONS.to_be_bytes());
+    message.extend_from_slice(&option.to_be_bytes());
+    message.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    message.extend_from_slice(data);
+}
+
+/// Bytes with how many they are in front.
+fn counted(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
 impl Talk<'_> {
-    fn ask(&self, option: u32, data: &[u8]) -> Result<(), Refusal> {
+    fn ask(&self, option: u32, data: &[u8]) -> Result<(), Failure> {
         let mut message = Vec::with_capacity(16 + data.len());
-        message.extend_from_slice(&wire::OPTIONS.to_be_bytes());
-        message.extend_from_slice(&option.to_be_bytes());
-        message.extend_from_slice(&(data.len() as u32).to_be_bytes());
-        message.extend_from_slice(data);
+        add_option(&mut message, option, data);
         Ok(self.timed.write(&message)?)
     }
 
-    fn answer(&self, option: u32) -> Result<Answer, Refusal> {
+    /// Adds all options that [`Talk::choose`] takes the answers to.
+    fn add_all(&self, message: &mut Vec<u8>) {
+        add_option(message, option::STRUCTURED_REPLY, &[]);
+        add_option(message, option::SET_META_CONTEXT, &self.context());
+        add_option(message, option::GO, &self.go());
+    }
+
+    /// The data of the option that asks for the context of holes.
+    fn context(&self) -> Vec<u8> {
+        let parts = [
+            counted(self.name.as_bytes()),
+            1_u32.to_be_bytes().to_vec(),
+            counted(b"base:allocation"),
+        ];
+        parts.concat()
+    }
+
+    /// The data of the option that chooses the export.
+    fn go(&self) -> Vec<u8> {
+        let parts = [
+            counted(self.name.as_bytes()),
+            1_u16.to_be_bytes().to_vec(),
+            info::BLOCK_SIZE.to_be_bytes().to_vec(),
+        ];
+        parts.concat()
+    }
+
+    fn answer(&self, option: u32) -> Result<Answer, Failure> {
         let mut head = [0; 20];
         self.timed.read(&mut head)?;
         let mut fields = Fields(&head);
         let magic = fields.u64();
         let (Some(about), Some(code), Some(len)) = (fields.u32(), fields.u32(), fields.u32())
         else {
-            return Err(Refusal::wrong("an answer of the server is wrong"));
+            return Err(Refusal::wrong("an answer of the server is wrong").into());
         };
         if magic != Some(wire::OPTION_REPLY) || about != option {
-            return Err(Refusal::wrong("the server answers what was not asked"));
+            return Err(Refusal::wrong("the server answers what was not asked").into());
         }
         if len > MOST_BYTES {
-            return Err(Refusal::wrong(format!(
-                "the server announces an answer of {len} bytes, more than there can be"
-            )));
+            let reason =
+                format!("the server announces an answer of {len} bytes, more than there can be");
+            return Err(Refusal::wrong(reason).into());
         }
         let mut data = vec![0; len as usize];
         self.timed.read(&mut data)?;
@@ -272,34 +440,49 @@ impl Talk<'_> {
         })
     }
 
-    /// Asks an option, and gives what comes before the acknowledgement to `told`. `false` if the
-    /// server does not do this.
+    /// Asks an option, if that was not done, and gives what comes before the acknowledgement to
+    /// `told`. `false` if the server does not do this.
     fn settle(
         &self,
         option: u32,
         data: &[u8],
+        told: impl FnMut(u32, &[u8]) -> Result<(), Refusal>,
+    ) -> Result<bool, Failure> {
+        if self.manner == Manner::OneByOne {
+            self.ask(option, data)?;
+        }
+        match self.hear(option, told)? {
+            None => Ok(true),
+            Some((answer::UNSUPPORTED, _)) => Ok(false),
+            // This can be done without; whether there is an export, `GO` says.
+            Some((answer::INVALID | answer::PLATFORM | answer::TOO_BIG, _))
+                if option != option::GO =>
+            {
+                Ok(false)
+            }
+            Some((code, text)) => {
+                // Good manners; what becomes of it does not matter.
+                let _ = self.ask(option::ABORT, &[]);
+                Err(Failure::Refused(self.refused(code, &text)))
+            }
+        }
+    }
+
+    /// Takes the answers to an option that was asked, and gives those before the last to `told`.
+    /// Returns the error that ends them, if one does.
+    fn hear(
+        &self,
+        option: u32,
         mut told: impl FnMut(u32, &[u8]) -> Result<(), Refusal>,
-    ) -> Result<bool, Refusal> {
-        self.ask(option, data)?;
+    ) -> Result<Option<(u32, String)>, Failure> {
         for _ in 0..MOST_ANSWERS {
             match self.answer(option)? {
-                Answer::Ack => return Ok(true),
-                Answer::Refused(answer::UNSUPPORTED, _) => return Ok(false),
-                // This can be done without; whether there is an export, `GO` says.
-                Answer::Refused(answer::INVALID | answer::PLATFORM | answer::TOO_BIG, _)
-                    if option != option::GO =>
-                {
-                    return Ok(false);
-                }
-                Answer::Refused(code, text) => {
-                    // Good manners; what becomes of it does not matter.
-                    let _ = self.ask(option::ABORT, &[]);
-                    return Err(self.refused(code, &text));
-                }
+                Answer::Ack => return Ok(None),
+                Answer::Refused(code, text) => return Ok(Some((code, text))),
                 Answer::Other(code, data) => told(code, &data)?,
             }
         }
-        Err(Refusal::wrong("the server does not come to an end"))
+        Err(Refusal::wrong("the server does not come to an end").into())
     }
 
     /// What an error about an option means.
@@ -344,7 +527,7 @@ impl Talk<'_> {
     }
 
     /// Chooses the export, in the best way that the server knows.
-    fn choose(&self, flags: u16) -> Result<Export, Refusal> {
+    fn choose(&self, flags: u16) -> Result<Export, Failure> {
         let mut chosen = Export {
             size: 0,
             flags: 0,
@@ -358,31 +541,22 @@ impl Talk<'_> {
             return self.choose_by_name(chosen, flags);
         }
         chosen.structured = self.settle(option::STRUCTURED_REPLY, &[], |_, _| Ok(()))?;
-        let name = self.name.as_bytes();
-        let counted = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
+        let mut allocation = None;
+        let told = |code, data: &[u8]| {
+            let number = Fields(data).u32();
+            if code == answer::META_CONTEXT && data.get(4..) == Some(b"base:allocation") {
+                allocation = number;
+            }
+            Ok(())
+        };
         if chosen.structured {
-            let question = [
-                counted(name),
-                1_u32.to_be_bytes().to_vec(),
-                counted(b"base:allocation"),
-            ];
-            self.settle(
-                option::SET_META_CONTEXT,
-                &question.concat(),
-                |code, data| {
-                    let number = Fields(data).u32();
-                    if code == answer::META_CONTEXT && data.get(4..) == Some(b"base:allocation") {
-                        chosen.allocation = number;
-                    }
-                    Ok(())
-                },
-            )?;
+            self.settle(option::SET_META_CONTEXT, &self.context(), told)?;
+            chosen.allocation = allocation;
+        } else if self.manner == Manner::AtOnce {
+            // It goes with structured replies, and was asked for before it was known that there are
+            // none.
+            self.hear(option::SET_META_CONTEXT, told)?;
         }
-        let question = [
-            counted(name),
-            1_u16.to_be_bytes().to_vec(),
-            info::BLOCK_SIZE.to_be_bytes().to_vec(),
-        ];
         let mut found = None;
         let told = |code, data: &[u8]| {
             let mut fields = Fields(data);
@@ -400,14 +574,14 @@ impl Talk<'_> {
             }
             Ok(())
         };
-        if !self.settle(option::GO, &question.concat(), told)? {
+        if !self.settle(option::GO, &self.go(), told)? {
             // Without what was settled: such servers know none of it.
             return self.choose_by_name(chosen, flags);
         }
         let Some((size, flags)) = found else {
-            return Err(Refusal::wrong(
+            return Err(Failure::Refused(Refusal::wrong(
                 "the server does not say how large the export is",
-            ));
+            )));
         };
         Ok(Export {
             size,
@@ -417,17 +591,17 @@ impl Talk<'_> {
     }
 
     /// Chooses the export in the way that all servers know, and that tells no reason.
-    fn choose_by_name(&self, chosen: Export, flags: u16) -> Result<Export, Refusal> {
+    fn choose_by_name(&self, chosen: Export, flags: u16) -> Result<Export, Failure> {
         self.ask(option::EXPORT_NAME, self.name.as_bytes())?;
         let mut head = [0; 10];
-        self.timed
-            .read(&mut head)
-            .map_err(|error| match error.kind() {
+        self.timed.read(&mut head).map_err(|error| {
+            Failure::Refused(match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                     self.refused(answer::UNKNOWN, "it closed the connection")
                 }
                 _ => error.into(),
-            })?;
+            })
+        })?;
         if flags & handshake::NO_ZEROES == 0 {
             self.timed.read(&mut [0; 124])?;
         }

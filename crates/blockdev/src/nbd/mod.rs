@@ -14,6 +14,7 @@
 //! | `replies.rs` | the stream of replies, and what has come of a reply |
 //! | `job.rs` | a request with its data and its outcome |
 //! | `extents.rs` | holes |
+//! | `ends.rs` | both ends of an export in memory |
 //! | `handshake.rs` | the negotiation |
 //! | `stream.rs` | sockets that do not block |
 //! | `tls.rs` | TLS (feature `tls`) |
@@ -59,6 +60,7 @@
 mod address;
 mod connection;
 mod device;
+mod ends;
 mod extents;
 mod handshake;
 mod job;

@@ -3,7 +3,7 @@
 
 use super::address::{NbdAddress, NbdOptions};
 use super::connection::{Connection, Fate, Patience};
-use super::handshake::{self, Export, Refusal};
+use super::handshake::{self, Export, Manners, Refusal};
 use super::job::{Fault, Job};
 use super::links::{Effort, Links, Reason};
 use super::stream::Stream;
@@ -34,6 +34,7 @@ pub(super) struct Pool {
     options: NbdOptions,
     /// Whether there is no other way to the server than the first connection.
     is_only: bool,
+    manners: Manners,
     export: Export,
     fate: Arc<Fate>,
     links: Links<Connection, Refusal>,
@@ -45,8 +46,11 @@ impl Pool {
     /// # Errors
     /// Why there is none.
     pub(super) fn open(address: &NbdAddress, options: &NbdOptions) -> Result<Self, Refusal> {
-        let (stream, export) = handshake::open(address, options)?;
-        Ok(Self::with(stream, export, address, options, false))
+        let manners = Manners::default();
+        let (stream, export) = handshake::open(address, options, &manners)?;
+        let mut pool = Self::with(stream, export, address, options, false);
+        pool.manners = manners;
+        Ok(pool)
     }
 
     /// Takes a connection that is there, and makes no other.
@@ -77,6 +81,7 @@ impl Pool {
             address: address.clone(),
             options: options.clone(),
             is_only,
+            manners: Manners::default(),
             export,
             fate,
             links: Links::new(first, UNTIL_MORE),
@@ -147,7 +152,7 @@ impl Pool {
                 errno: Errno::STALE.raw_os_error(),
             });
         }
-        let (stream, export) = handshake::open(&self.address, &self.options)?;
+        let (stream, export) = handshake::open(&self.address, &self.options, &self.manners)?;
         let fate = Arc::clone(&self.fate);
         let made = Connection::new(stream, export, fate, Patience::of(&self.options));
         if export != self.export {

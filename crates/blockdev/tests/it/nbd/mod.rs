@@ -3,6 +3,7 @@
 mod breaks;
 mod fake;
 mod hostile;
+mod manners;
 mod servers;
 #[cfg(feature = "tls")]
 mod tls;
