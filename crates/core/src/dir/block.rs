@@ -20,6 +20,11 @@ const READ_AHEAD: u64 = 64;
 /// Most of them where several requests are under way at once.
 const READ_FAR_AHEAD: u64 = 1024;
 
+/// A directory of no more blocks comes as a whole where a request is a message to a server.
+const MOST_AT_ONCE: u64 = 32;
+/// Bytes from the first of its blocks to the last that come with one request.
+const MOST_BETWEEN: u64 = 384 << 10;
+
 /// A directory that is being read: its inode, and how its entries are laid out.
 pub(super) struct Directory<'a> {
     pub(super) fs: &'a Fs,
@@ -135,8 +140,31 @@ impl<'a> Directory<'a> {
             },
             None => read,
         };
+        self.bring_all();
         let block = self.block_at(lblk, pblk)?;
         Ok(Some(read(&block)))
+    }
+
+    /// Brings a small directory into memory as a whole, where a request is a message to a server: a
+    /// descent of its index would send one after the other. What lies between its blocks comes too
+    /// where that makes it one request; only on a file system that does not change, since it may be
+    /// file data. A hint.
+    fn bring_all(&self) {
+        if self.blocks() > MOST_AT_ONCE || !self.fs.device().is_served() {
+            return;
+        }
+        let mut blocks = Vec::new();
+        self.add_first_blocks(&mut blocks);
+        let ends = blocks.iter().min().zip(blocks.iter().max());
+        if let Some((first, last)) = ends
+            && self.fs.journal().is_err()
+        {
+            let span = first.get()..last.get().saturating_add(1);
+            if span.end - span.start <= MOST_BETWEEN >> self.fs.block_size().log2() {
+                blocks = span.map(Pblk::new).collect();
+            }
+        }
+        self.fs.cache().prefetch_all(blocks);
     }
 
     /// Returns the directory has no block where it must have one.

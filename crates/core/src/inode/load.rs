@@ -11,10 +11,14 @@ use extant_format::inode::rules::Inline;
 use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, MAP_BYTES, are_sound};
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::pin;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of an inode table that are read at once.
 pub(super) const READAHEAD_BYTES: u32 = 64 << 10;
+/// Bytes of one that are read at once where a request is a message to a server: those at hand, and
+/// as much again twice behind them, since a directory's files mostly get inodes behind its own.
+const SERVED_READAHEAD_BYTES: u32 = 3 * READAHEAD_BYTES;
 /// Bytes of one that are read with the block of a new inode, where each request takes a round trip.
 const FAR_READAHEAD_BYTES: u32 = 512 << 10;
 
@@ -279,19 +283,38 @@ impl Fs {
     /// Brings the neighbours of an inode's block into memory with it: a look at one inode of a
     /// directory is usually followed by one at the next.
     pub(crate) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
-        self.read_inode_window(ino, block, READAHEAD_BYTES)
+        if self.cache().peek(block, &pin()).is_some() {
+            return Ok(());
+        }
+        // The root's neighbours are the file system's own.
+        if ino == Ino::ROOT || !self.device().is_served() {
+            return self.read_inode_window(ino, block, READAHEAD_BYTES);
+        }
+        let table = self.inode_table_around(ino, block)?;
+        let chunk = u64::from(READAHEAD_BYTES >> self.block_size().log2()).max(1);
+        let more = u64::from(SERVED_READAHEAD_BYTES >> self.block_size().log2()).max(1);
+        let first = block.get() / chunk * chunk;
+        let range = first.max(table.start)..first.saturating_add(more).min(table.end);
+        self.cache().prefetch_all(range.map(Pblk::new).collect());
+        Ok(())
     }
 
+    /// The blocks of the inode table that the block of an inode is in.
     #[inline]
-    fn read_inode_window(&self, ino: Ino, block: Pblk, bytes: u32) -> Result<()> {
+    fn inode_table_around(&self, ino: Ino, block: Pblk) -> Result<Range<u64>> {
         let at = self
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
         let first = block.get().saturating_sub(at.table_block.into());
-        let end = first.saturating_add(self.geometry().inode_table_blocks().into());
+        Ok(first..first.saturating_add(self.geometry().inode_table_blocks().into()))
+    }
+
+    #[inline]
+    fn read_inode_window(&self, ino: Ino, block: Pblk, bytes: u32) -> Result<()> {
+        let table = self.inode_table_around(ino, block)?;
         let window = bytes >> self.block_size().log2();
-        self.prefetch_around(block, window, first..end);
+        self.prefetch_around(block, window, table);
         Ok(())
     }
 

@@ -1,10 +1,33 @@
 //! Nodes of maps that are read before they are needed.
 
+use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use extant_format::Pblk;
 use extant_format::extent::ExtentNode;
 use extant_format::indirect::{DIRECT, ROOT_POINTERS, pointer};
 use extant_format::inode::InodeFlags;
+use extant_sync::pin;
+
+/// Bytes that the device is read by around nodes.
+const CHUNK: u32 = 64 << 10;
+/// Chunks that come with a node of a directory's map, up to its own.
+const CHUNKS: u64 = 6;
+
+/// Brings a node of a directory's map into memory together with what lies in front of it, where a
+/// request is a message to a server. A directory takes its blocks one by one as it grows, mostly
+/// side by side with others, and the node when there are too many pieces for the inode: many of
+/// them lie there. A hint, for file systems that do not change: some of it may be file data.
+pub(super) fn directory_node(fs: &Fs, block: Pblk) {
+    if !fs.device().is_served() || fs.journal().is_ok() || fs.cache().peek(block, &pin()).is_some()
+    {
+        return;
+    }
+    let chunk = u64::from(CHUNK >> fs.block_size().log2()).max(1);
+    let end = (block.get() / chunk + 1).saturating_mul(chunk);
+    let first = end.saturating_sub(CHUNKS * chunk);
+    let around = first.max(fs.physical().start)..end;
+    fs.cache().prefetch_all(around.map(Pblk::new).collect());
+}
 
 /// Gives the blocks of the nodes that the root of a map in the inode names to `put`. What is wrong
 /// with the map shows when it is read.

@@ -1,6 +1,6 @@
 //! Searching extent trees.
 
-use super::{Mapping, Target, check_node_owned};
+use super::{Mapping, Target, ahead, check_node_owned};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::meta::BlockRef;
@@ -55,6 +55,9 @@ pub(super) fn find_leaf(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Found> {
             }
             Step::Hole(end) => return Ok(Found::Hole(end)),
             Step::Down(child, context) => {
+                if inode.is_dir() {
+                    ahead::directory_node(fs, child);
+                }
                 let block = read_node(fs, inode, child, &context)?;
                 let place = Place::InodeBlock(inode.ino(), child);
                 let node = ExtentNode::parse(&block).in_place(place)?;
