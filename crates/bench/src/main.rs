@@ -6,7 +6,6 @@
 //! | `check` | oracles that judge a result before its time counts |
 //! | `crew` | workers that start together, and the time they take |
 //! | `fragments` | in how many pieces files and free space are |
-//! | `link` | a link between clients and a server, as long as asked for, and counted |
 //! | `locks` | lock statistics per operation |
 //! | `machine` | the machine and the build that measured |
 //! | `model` | more cores than there are, by simulation |
@@ -30,7 +29,6 @@ mod args;
 mod check;
 mod crew;
 mod fragments;
-mod link;
 mod locks;
 mod machine;
 mod model;

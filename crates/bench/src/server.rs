@@ -1,8 +1,8 @@
 //! Programs that serve while others are measured. They end when they are dropped, and with this
 //! process however that ends.
 
-use crate::link::Protocol;
 use crate::peer;
+use extant_testkit::link::Protocol;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;

@@ -34,6 +34,7 @@ mod reading;
 mod repairing;
 mod reproducibility;
 mod resizing;
+mod round_trips;
 mod saying_formats;
 mod serving;
 mod support;

@@ -4,12 +4,12 @@
 use super::{Far, Place, allowed, figures};
 use crate::args::{KernelForm, Side};
 use crate::check;
-use crate::link::{Protocol, Speed};
 use crate::peer::{self, Figures, Measured};
 use crate::server::{Shown, Source};
 use crate::source_tree::{self, SourceTree};
 use crate::store::ImageShape;
 use crate::workload::build::{command, path};
+use extant_testkit::link::{Protocol, Speed};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

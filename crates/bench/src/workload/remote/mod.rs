@@ -25,13 +25,13 @@ mod first_byte;
 mod streams;
 
 use crate::args::{Config, Side};
-use crate::link::{Counts, Link, Protocol, Speed};
 use crate::peer::{Figures, Measured};
 use crate::server::{self, Server};
 use crate::store::Store;
 use crate::workload::{Case, Shape, Workload};
 use command::Extant;
 use copies::{Copies, Direction};
+use extant_testkit::link::{Counts, Link, Protocol, Speed};
 use first_byte::FirstByte;
 use std::fs;
 use std::path::{Path, PathBuf};

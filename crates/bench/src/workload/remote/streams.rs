@@ -5,12 +5,12 @@
 use super::Place;
 use crate::args::{KernelForm, Side};
 use crate::check;
-use crate::link::Protocol;
 use crate::peer::{self, Measured};
 use crate::server::Server;
 use crate::store::ImageShape;
 use crate::workload::build::{command, path};
 use crate::workload::pattern;
+use extant_testkit::link::Protocol;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -25,7 +25,7 @@ mod ledger;
 mod messages;
 mod nbd;
 
-pub(crate) use ledger::Counts;
+pub use ledger::Counts;
 use ledger::Ledger;
 use messages::Messages;
 use std::io::{self, Read, Write};
@@ -45,7 +45,7 @@ const ON_THE_WAY: usize = 1024;
 
 /// What clients and server speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub enum Protocol {
     /// NBD, fixed newstyle, without TLS.
     Nbd,
     /// HTTP/1.1, whose answers say how long they are.
@@ -54,15 +54,15 @@ pub(crate) enum Protocol {
 
 /// How long a link is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Speed {
+pub struct Speed {
     /// The time from sending to the earliest answer.
-    pub(crate) round_trip: Duration,
+    pub round_trip: Duration,
     /// Bytes that it carries in a second, each way; `None` for as many as come.
-    pub(crate) bytes_per_second: Option<f64>,
+    pub bytes_per_second: Option<f64>,
 }
 
 /// A link, which is there until this is dropped.
-pub(crate) struct Link {
+pub struct Link {
     port: u16,
     shared: Arc<Shared>,
     listening: Option<JoinHandle<()>>,
@@ -99,7 +99,7 @@ impl Link {
     ///
     /// # Errors
     /// When there is no port.
-    pub(crate) fn open(protocol: Protocol, server: &Path, speed: Speed) -> Result<Self, String> {
+    pub fn open(protocol: Protocol, server: &Path, speed: Speed) -> Result<Self, String> {
         let failed = |e: io::Error| format!("a link: {e}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
@@ -127,7 +127,7 @@ impl Link {
     }
 
     /// The port of 127.0.0.1 that clients connect to.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
@@ -135,7 +135,7 @@ impl Link {
     ///
     /// # Errors
     /// When something went over it that it does not understand, so that the counts are wrong.
-    pub(crate) fn counts(&self) -> Result<Counts, String> {
+    pub fn counts(&self) -> Result<Counts, String> {
         lock(&self.shared.ledger).counts()
     }
 }

@@ -22,19 +22,19 @@ pub(super) struct Ledger {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Round trips in a row, those that it takes to connect included.
-    pub(crate) round_trips: u64,
+    pub round_trips: u64,
     /// Round trips before the first request.
-    pub(crate) to_connect: u64,
+    pub to_connect: u64,
     /// Requests, without those of handshakes.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Bytes to the server.
-    pub(crate) to_server: u64,
+    pub to_server: u64,
     /// Bytes to clients.
-    pub(crate) to_client: u64,
+    pub to_client: u64,
     /// Requests that were under way at once, at most.
-    pub(crate) most_under_way: u64,
+    pub most_under_way: u64,
 }
 
 impl Ledger {
