@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use extant_mkfs::source::{
-    Gathered, Source, SourceOptions, SourceResult, Whiteouts, read_source, read_sources,
+    Excludes, Gathered, Source, SourceOptions, SourceResult, Whiteouts, read_source, read_sources,
 };
 use extant_testkit::require;
 use extant_testkit::tool::tool;
@@ -487,13 +487,115 @@ fn a_hard_link_may_lead_to_what_its_own_layer_takes_away() {
     let (first, second) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
     fs::write(&first, base).unwrap();
     fs::write(&second, moved).unwrap();
-    let options = SourceOptions::default();
-    let tree = gather(&[text(&first), text(&second)], &options)
+    let mut options = SourceOptions::default();
+    for (how, expected) in [
+        (Whiteouts::Apply, &["d", "new", "out"][..]),
+        (Whiteouts::Overlay, &["d", "new", "old", "out"]),
+    ] {
+        options.whiteouts = Some(how);
+        let both = gather(&[text(&first), text(&second)], &options);
+        let tree = both.unwrap().tree;
+        assert_eq!(paths(&tree), expected, "{how:?}");
+        assert_eq!(content(&tree, "new"), b"content", "{how:?}");
+        assert_eq!(content(&tree, "out"), b"in", "{how:?}");
+    }
+    let third = dir.path().join("3.tar");
+    // What an earlier layer has taken away is gone, also when it is taken away again.
+    let late = Tar::new().file(".wh.old", b"").link("late", "old");
+    fs::write(&third, late.end()).unwrap();
+    let sources = [text(&first), text(&second), text(&third)];
+    for how in [Whiteouts::Apply, Whiteouts::Overlay] {
+        options.whiteouts = Some(how);
+        let error = gather(&sources, &options).expect_err("nothing to link to");
+        assert!(error.to_string().contains("late"), "{how:?}: {error}");
+    }
+    // Another name of a mark that the layer itself holds is one more mark.
+    let marks = Tar::new()
+        .member("mark", b'3', "", b"")
+        .link("more", "mark");
+    fs::write(&third, marks.end()).unwrap();
+    let tree = gather(&[text(&first), text(&third)], &options)
         .unwrap()
         .tree;
-    assert_eq!(paths(&tree), ["d", "new", "out"]);
-    assert_eq!(content(&tree, "new"), b"content");
-    assert_eq!(content(&tree, "out"), b"in");
+    assert_eq!(tree.lookup("more"), tree.lookup("mark"));
+    let mark = tree.node(tree.lookup("more").unwrap());
+    assert_eq!(mark.rdev(), Some((0, 0)));
+}
+
+#[test]
+fn overlayfs_does_not_see_through_a_directory_in_the_place_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = layer()
+        .file("file", b"f")
+        .file("grafted", b"g")
+        .symlink("link", "kept")
+        .dir("kept/")
+        .end();
+    let over = Tar::new()
+        .dir("file/")
+        .file("file/in", b"in")
+        .dir("link/")
+        .dir("kept/")
+        .dir("new/")
+        .end();
+    let (first, second) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
+    let third = dir.path().join("3");
+    fs::write(&first, base).unwrap();
+    fs::write(&second, over).unwrap();
+    fs::create_dir_all(third.join("grafted")).unwrap();
+    fs::create_dir_all(third.join("kept/deep")).unwrap();
+    let sources = [text(&first), text(&second), text(&third)];
+    let mut options = SourceOptions::default();
+    for how in [Whiteouts::Apply, Whiteouts::Overlay] {
+        options.whiteouts = Some(how);
+        let tree = gather(&sources, &options).unwrap().tree;
+        for (path, replaces) in [
+            ("file", true),
+            ("grafted", true),
+            ("link", true),
+            ("kept", false),
+            ("kept/deep", false),
+            ("new", false),
+        ] {
+            let id = tree.lookup(path).unwrap();
+            assert!(tree.node(id).is_dir(), "{path}");
+            let is_opaque = tree
+                .xattrs(id)
+                .iter()
+                .any(|x| &*x.name == b"trusted.overlay.opaque");
+            let expected = replaces && how == Whiteouts::Overlay;
+            assert_eq!(is_opaque, expected, "{path}, {how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_a_whiteout_has_nothing_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("base.tar");
+    let has = layer().file("gone", b"g").file("kept", b"k").end();
+    fs::write(&base, has).unwrap();
+    let over = dir.path().join("over");
+    fs::create_dir_all(over.join(".wh.gone")).unwrap();
+    fs::create_dir_all(over.join(".wh..wh.plnk/7.1")).unwrap();
+    let sources = [text(&base), text(&over)];
+    let mut options = SourceOptions::default();
+    let tree = gather(&sources, &options).unwrap().tree;
+    assert_eq!(paths(&tree), ["kept"]);
+    fs::write(over.join(".wh.gone/lost"), "lost").unwrap();
+    let overlay = {
+        let mut options = SourceOptions::default();
+        options.whiteouts = Some(Whiteouts::Overlay);
+        options
+    };
+    for options in [&options, &overlay] {
+        let error = gather(&sources, options).expect_err("something in a whiteout");
+        let text = error.to_string();
+        assert!(text.contains(".wh.gone") && text.contains("lost"), "{text}");
+    }
+    options.excludes = Excludes::new(["lost"]).unwrap();
+    let tree = gather(&sources, &options).unwrap().tree;
+    assert_eq!(paths(&tree), ["kept"]);
 }
 
 #[test]

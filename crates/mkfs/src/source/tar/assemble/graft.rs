@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::super::error::{SourceError, SourceResult};
 use super::super::super::model::{FileType, NodeId, Tree};
-use super::super::super::whiteout::PREFIX;
+use super::super::super::whiteout::{Mark, PREFIX};
 use super::super::{Checked, Problem};
 use super::Assembly;
 
@@ -32,6 +32,7 @@ impl Assembly<'_> {
                 let time = tree.node(entry.node()).times.mtime();
                 let acted: Checked<()> = self
                     .passes_over(&path)
+                    .and_then(|_| refuse_full(tree, entry.node(), &path))
                     .and_then(|_| self.take_away(&path, time));
                 acted.map_err(|problem| {
                     let path = source.join(tree.path(entry.node()));
@@ -85,7 +86,7 @@ impl Assembly<'_> {
                             first_link.get_or_insert_with(|| (tree.path(child), target));
                         }
                         let dir = self.builder.add_from(tree, child)?;
-                        self.replace_by_directory(to, name, old, dir);
+                        self.replace_by_directory(to, name, dir);
                         dir
                     }
                     None => {
@@ -107,6 +108,21 @@ impl Assembly<'_> {
             format!("{source}: {what} of the sources before it ({path} was one to {target:?})")
         });
         Ok(told.into_iter().collect())
+    }
+}
+
+/// Refuses a directory that is a whiteout with something in it, which would be lost.
+fn refuse_full(tree: &Tree, node: NodeId, path: &[u8]) -> Checked<()> {
+    match tree.children(node).next() {
+        Some((name, _)) if Mark::of(path)? != Some(Mark::Housekeeping) => {
+            let name = String::from_utf8_lossy(name);
+            Err(format!(
+                "a whiteout, which has nothing in it, but {name:?} lies there: give the directory \
+                 another name, or leave it out with --exclude"
+            )
+            .into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -195,9 +195,9 @@ impl<'a> Assembly<'a> {
             None => NodeId::ROOT,
             Some(name) => match self.builder.lookup(parent, name) {
                 Some(node) if self.builder.kind(node) == FileType::Directory => node,
-                Some(old) => {
+                Some(_) => {
                     let node = self.builder.add(meta, Content::Directory)?;
-                    self.replace_by_directory(parent, name, old, node);
+                    self.replace_by_directory(parent, name, node);
                     return Ok(());
                 }
                 None => {
@@ -320,7 +320,7 @@ impl<'a> Assembly<'a> {
         let meta = Meta::plain(IMPLIED_MODE, Times::all(time));
         let node = self.builder.add(meta, Content::Directory)?;
         match self.builder.lookup(parent, name) {
-            Some(old) => self.replace_by_directory(parent, name, old, node),
+            Some(_) => self.replace_by_directory(parent, name, node),
             None => self.builder.link(parent, name, node)?,
         }
         self.implied.insert(node);

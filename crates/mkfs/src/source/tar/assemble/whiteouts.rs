@@ -25,6 +25,8 @@ pub(super) struct Removed {
     is_found: bool,
     /// Directories that hide what still lower layers have in them.
     opaque: HashSet<NodeId>,
+    /// Marks that were made for what layers have taken away.
+    marks: HashSet<NodeId>,
 }
 
 impl Removed {
@@ -66,7 +68,8 @@ impl Assembly<'_> {
         let Some(dir) = self.directory_at(dir, mark)? else {
             return Ok(());
         };
-        if let Some(node) = self.builder.unlink(dir, name) {
+        let gone = self.builder.unlink(dir, name);
+        if let Some(node) = gone.filter(|node| !self.removed.marks.contains(node)) {
             let key = (dir, Box::from(name));
             self.removed.names.entry(key).or_insert(node);
         }
@@ -78,6 +81,7 @@ impl Assembly<'_> {
             };
             let marker = self.builder.add(Meta::plain(0, Times::all(time)), marker)?;
             self.builder.link(dir, name, marker)?;
+            self.removed.marks.insert(marker);
         }
         Ok(())
     }
@@ -103,6 +107,9 @@ impl Assembly<'_> {
             node = new;
         } else if !self.removed.root_is_emptied {
             for (name, node) in self.builder.unlink_root() {
+                if self.removed.marks.contains(&node) {
+                    continue;
+                }
                 self.removed
                     .names
                     .entry((NodeId::ROOT, name))
@@ -144,25 +151,20 @@ impl Assembly<'_> {
             && self.builder.rdev(node) == Some((0, 0))
     }
 
-    /// Gives the name of `old` to a new directory. In the place of a mark, that hides what is below
-    /// the mark.
-    pub(super) fn replace_by_directory(
-        &mut self,
-        parent: NodeId,
-        name: &[u8],
-        old: NodeId,
-        new: NodeId,
-    ) {
-        if self.is_marker(old) {
+    /// Gives the name of something else to a new directory. For overlayfs it hides what that hid: a
+    /// mark or a file hides a directory of its name in the layers below, which is not to come back.
+    pub(super) fn replace_by_directory(&mut self, parent: NodeId, name: &[u8], new: NodeId) {
+        if self.below == Below::Layers(Whiteouts::Overlay) {
             self.removed.opaque.insert(new);
         }
         self.builder.relink(parent, name, new);
     }
 
     /// The node of a name: one that is there; for hard links at the end of a layer, also one that
-    /// the layer has taken away.
+    /// the layer has taken away. The mark that is left of one is none.
     pub(super) fn lookup(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
-        let found = self.builder.lookup(dir, name);
+        let is_file = |node: &NodeId| !self.removed.marks.contains(node);
+        let found = self.builder.lookup(dir, name).filter(is_file);
         if found.is_some() || !self.removed.is_found {
             return found;
         }
@@ -170,7 +172,7 @@ impl Assembly<'_> {
             return Some(node);
         }
         let before = *self.removed.emptied.get(&dir)?;
-        self.builder.lookup(before, name)
+        self.builder.lookup(before, name).filter(is_file)
     }
 
     /// Writes down which directories are opaque.
