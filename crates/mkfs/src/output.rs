@@ -327,10 +327,18 @@ impl Pending {
             Unfinished::Named(temporary) => self.rename_named(temporary),
         };
         named
-            .inspect_err(|_| self.discard())
+            .inspect_err(|why| {
+                if why.leaves_the_image() {
+                    self.discard();
+                }
+            })
             .map_err(|why| match why {
                 NotNamed::Appeared => OutputError::Appeared {
                     path: self.path.clone(),
+                },
+                NotNamed::Kept(kept) => OutputError::Kept {
+                    path: self.path.clone(),
+                    kept,
                 },
                 NotNamed::Device(error) => OutputError::Device(error),
                 NotNamed::System(source) => OutputError::Rename {
@@ -361,9 +369,11 @@ impl Pending {
                 Err(e) => return Err(e.into()),
             }
         };
-        self.replace_by(&temporary).inspect_err(|_| {
-            // The first failure is the one to tell.
-            let _ = fs::remove_file(&temporary);
+        self.replace_by(&temporary).inspect_err(|why| {
+            if why.leaves_the_image() {
+                // The first failure is the one to tell.
+                let _ = fs::remove_file(&temporary);
+            }
         })
     }
 
@@ -395,13 +405,11 @@ impl Pending {
             };
             return Ok(fs::rename(temporary, &self.path)?);
         }
+        let image = id_of(temporary);
         // Exchanged, nothing is lost before it is known what had the name.
         match renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
             Ok(()) if id_of(temporary) == held => Ok(fs::remove_file(temporary)?),
-            Ok(()) => {
-                renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE)?;
-                Err(NotNamed::Appeared)
-            }
+            Ok(()) => Err(self.give_back(temporary, image)),
             Err(Errno::NOENT) => match rename_to_free(temporary, &self.path) {
                 Err(Errno::EXIST) => Err(NotNamed::Appeared),
                 done => Ok(done?),
@@ -417,6 +425,23 @@ impl Pending {
         }
     }
 
+    /// Gives its name back to a file that an exchange brought under the name of the image, and
+    /// says what is under that name then.
+    fn give_back(&self, temporary: &Path, image: Option<(u64, u64)>) -> NotNamed {
+        #[cfg(test)]
+        tests::meanwhile();
+        match renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
+            Ok(()) if id_of(temporary) == image => NotNamed::Appeared,
+            // Yet another file took the name from the image.
+            Ok(()) => NotNamed::Kept(temporary.to_owned()),
+            // Nothing has the name any more, or the file system fails.
+            Err(_) => match rename_to_free(temporary, &self.path) {
+                Ok(()) => NotNamed::Appeared,
+                Err(_) => NotNamed::Kept(temporary.to_owned()),
+            },
+        }
+    }
+
     fn discard(&self) {
         if let Unfinished::Named(temporary) = &self.unfinished {
             // Nobody is left to tell, and the name says what it is.
@@ -429,10 +454,19 @@ impl Pending {
 enum NotNamed {
     /// Another file has it.
     Appeared,
+    /// Another file had it, and this is what it, or one that came after it, is called now.
+    Kept(PathBuf),
     /// The file that has it is in use.
     Device(DeviceError),
     /// What the system said.
     System(io::Error),
+}
+
+impl NotNamed {
+    /// Whether the hidden name is still that of the image, or of nothing.
+    fn leaves_the_image(&self) -> bool {
+        !matches!(self, Self::Kept(_))
+    }
 }
 
 impl From<io::Error> for NotNamed {
@@ -577,6 +611,19 @@ pub enum OutputError {
         /// The name.
         path: PathBuf,
     },
+    /// Other files took the name while the image was made, and one of them has lost its name.
+    #[error(
+        "{} became the name of other files while the image was made: one of them is kept as {}. \
+         Give it the name that it should have, and make the image again by another name",
+        path.display(),
+        kept.display()
+    )]
+    Kept {
+        /// The name.
+        path: PathBuf,
+        /// What the file is called now.
+        kept: PathBuf,
+    },
     /// The image cannot have the format that was asked for.
     #[error("{0}")]
     Format(Box<dyn std::error::Error + Send + Sync>),
@@ -594,113 +641,4 @@ pub enum OutputError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn names(dir: &Path) -> Vec<OsString> {
-        let entries = fs::read_dir(dir).expect("a directory");
-        entries.map(|e| e.expect("an entry").file_name()).collect()
-    }
-
-    #[test]
-    fn an_image_replaces_the_old_one_when_it_is_complete_with_and_without_a_name_before() {
-        for unnamed in [true, false] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let path = dir.path().join("image");
-            let make = |mode| {
-                let replaces = Replaces::what_is_at(&path);
-                Output::create_new(path.clone(), mode, 8192, replaces, unnamed).expect("room")
-            };
-            drop(make(None));
-            assert!(names(dir.path()).is_empty());
-            make(None).commit().expect("a new name");
-            fs::write(&path, "old").expect("a file");
-            drop(make(None));
-            assert_eq!(fs::read(&path).expect("the old file"), b"old");
-            let mode = Some(fs::Permissions::from_mode(0o640));
-            make(mode).commit().expect("the old name");
-            assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
-            let found = fs::metadata(&path).expect("the image");
-            assert_eq!(found.permissions().mode() & 0o777, 0o640);
-            assert_eq!(names(dir.path()), ["image"]);
-        }
-    }
-
-    #[test]
-    fn until_it_is_complete_it_has_no_name_where_that_can_be() {
-        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let output = Output::create(&dir.path().join("image"), 8192).expect("room");
-        assert!(names(dir.path()).is_empty());
-        drop(output);
-    }
-
-    #[test]
-    fn a_file_that_took_the_name_meanwhile_is_left_as_it_is() {
-        for unnamed in [true, false] {
-            for existed in [true, false] {
-                let dir = tempfile::tempdir().expect("a directory");
-                let path = dir.path().join("image");
-                if existed {
-                    fs::write(&path, "looked at").expect("a file");
-                }
-                let seen = Replaces::what_is_at(&path);
-                let make =
-                    |replaces| Output::create_new(path.clone(), None, 8192, replaces, unnamed);
-                let output = make(seen).expect("room");
-                let mut other = tempfile::NamedTempFile::new_in(dir.path()).expect("a file");
-                io::Write::write_all(&mut other, b"precious").expect("room");
-                other.persist(&path).expect("the name");
-                let error = output.commit().expect_err("a file in the way");
-                assert!(matches!(error, OutputError::Appeared { .. }), "{error}");
-                assert_eq!(fs::read(&path).expect("the other file"), b"precious");
-                assert_eq!(names(dir.path()), ["image"], "{unnamed} {existed}");
-                // Also when it is there before the first byte is written.
-                let error = make(seen).expect_err("a file in the way");
-                assert!(matches!(error, OutputError::Appeared { .. }), "{error}");
-                assert_eq!(fs::read(&path).expect("the other file"), b"precious");
-                // A link is what has the name, not the file it leads to.
-                let output = make(Replaces::what_is_at(&path)).expect("room");
-                let target = dir.path().join("target");
-                fs::rename(&path, &target).expect("a rename");
-                std::os::unix::fs::symlink("target", &path).expect("a link");
-                output.commit().expect_err("a link in the way");
-                assert_eq!(fs::read(&target).expect("the other file"), b"precious");
-                fs::remove_file(&path).expect("the link");
-                // What is gone is not missed.
-                fs::rename(&target, &path).expect("a rename");
-                let output = make(Replaces::what_is_at(&path)).expect("room");
-                fs::remove_file(&path).expect("a file");
-                output.commit().expect("a free name");
-                assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
-                assert_eq!(names(dir.path()), ["image"]);
-            }
-        }
-    }
-
-    #[test]
-    fn anything_is_replaced_where_that_is_asked_for_unless_it_is_in_use() {
-        for unnamed in [true, false] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let path = dir.path().join("image");
-            let make = || {
-                Output::create_new(path.clone(), None, 8192, Replaces::Anything, unnamed)
-                    .expect("room")
-            };
-            let output = make();
-            fs::write(&path, "appeared").expect("a file");
-            output.commit().expect("the name");
-            assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
-            let output = make();
-            fs::remove_file(&path).expect("a file");
-            fs::write(&path, "in use").expect("a file");
-            let file = fs::File::open(&path).expect("the file");
-            let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
-            rustix::fs::flock(&file, lock).expect("a lock");
-            let error = output.commit().expect_err("a file in use");
-            assert!(error.to_string().contains("in use"), "{error}");
-            assert_eq!(fs::read(&path).expect("the file"), b"in use");
-            assert_eq!(names(dir.path()), ["image"]);
-        }
-    }
-}
+mod tests;
