@@ -1,8 +1,8 @@
 //! Images that are made in chunks: an index, and a store that other images share.
 
 use crate::failure::{Failure, Outcome};
+use crate::image_path::{shown, whole_image};
 use crate::size;
-use extant::Escaped;
 use extant_formats::Format;
 use extant_mkfs::output::{OutputError, Replaces};
 use serde::Serialize;
@@ -55,11 +55,13 @@ impl Chunking {
         };
         let store = PathBuf::from(store);
         if store.to_str().is_some_and(|store| store.contains("://")) {
+            // Without the secrets of the address, and without one that nothing is known of.
+            let named = whole_image(store.as_os_str())
+                .map_or_else(|_| "the store of chunks".to_owned(), |image| shown(&image));
             return Err(Failure::usage(format!(
-                "{} is no directory, and chunks are put into one: name it in {VARIABLE}, or to \
+                "{named} is no directory, and chunks are put into one: name it in {VARIABLE}, or to \
                  `extant convert` with --store, and upload what is new there, such as with rclone \
-                 copy",
-                Escaped::path(&store)
+                 copy"
             )));
         }
         Ok(Some(Self {

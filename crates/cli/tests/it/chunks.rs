@@ -219,3 +219,27 @@ fn an_image_in_chunks_is_served_and_read_over_http() {
         .ok();
     tool("cmp").args([&copy, &plain]).ok();
 }
+
+#[test]
+fn the_secrets_of_a_store_are_in_no_message() {
+    let place = Place::new();
+    let plain = place.arg("plain.img");
+    fs::write(&plain, [0; 4096]).unwrap();
+    let index = place.arg("x.caibx");
+    for (store, named) in [
+        ("https://user:hush@host.test/store", "host.test/store"),
+        ("https://host.test/store?key=hush", "host.test/store"),
+        ("s3://user:hush@bucket/store", "is no directory"),
+        ("ftp://user:hush@host.test/store", "is no directory"),
+    ] {
+        let by_variable = extant_with(["convert", &plain, &index, "-q"], |command| {
+            command.env("EXTANT_CHUNK_STORE", store);
+        });
+        let by_option = extant(["convert", &plain, &index, "--store", store]);
+        for refused in [by_variable.fails(2), by_option.fails(2)] {
+            assert!(refused.stderr.contains(named), "{}", refused.stderr);
+            assert!(!refused.stderr.contains("hush"), "{}", refused.stderr);
+        }
+    }
+    assert!(!Path::new(&index).exists());
+}
