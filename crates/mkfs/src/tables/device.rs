@@ -19,7 +19,7 @@
 
 use super::capabilities::Capabilities;
 use super::error::{AtLine, Parsed};
-use super::rule::{Absent, Account, Change, Kind, Make, Rule, Which};
+use super::rule::{Absent, Account, Change, Kind, Make, Rule, Rules, Which};
 use super::text::{clean_path, decimal, fields, id, is_octal, lines, mode, shown};
 use crate::source::FileType;
 
@@ -53,7 +53,7 @@ pub(super) fn fits(line: &[u8]) -> bool {
 
 /// Parses a table as one of the two does.
 pub(super) fn parse(text: &[u8], reader: Reader) -> Result<Vec<Rule>, AtLine> {
-    let mut rules = Vec::new();
+    let mut rules = Rules::default();
     // The file of the line before, for `|xattr`, and its capabilities so far.
     let mut last: Option<(Box<[u8]>, Capabilities)> = None;
     for (number, line) in lines(text) {
@@ -75,7 +75,7 @@ pub(super) fn parse(text: &[u8], reader: Reader) -> Result<Vec<Rule>, AtLine> {
         };
         done.map_err(|problem| (number, problem))?;
     }
-    Ok(rules)
+    Ok(rules.into_vec())
 }
 
 /// The rules on which both readers agree; what they do not agree on is an error.
@@ -137,7 +137,7 @@ fn capabilities(
     text: &[u8],
     reader: Reader,
     last: &mut Option<(Box<[u8]>, Capabilities)>,
-    rules: &mut Vec<Rule>,
+    rules: &mut Rules,
 ) -> Parsed<()> {
     if reader == Reader::Genext2fs {
         return Err("genext2fs has no |xattr lines".to_owned());
@@ -156,8 +156,7 @@ fn capabilities(
         },
         // Of an optional file that is not there.
         absent: Absent::Ignore,
-    });
-    Ok(())
+    })
 }
 
 /// A line, taken apart.
@@ -243,7 +242,7 @@ impl Line {
     }
 
     /// The rules of the line: one, or as many as it counts.
-    fn rules(&self, number: u32, reader: Reader, rules: &mut Vec<Rule>) -> Parsed<()> {
+    fn rules(&self, number: u32, reader: Reader, rules: &mut Rules) -> Parsed<()> {
         let one = |which, kind, absent| Rule {
             line: number,
             which,
@@ -262,46 +261,43 @@ impl Line {
                 let made = Make::Directory {
                     parents: is_makedevs,
                 };
-                rules.push(one(path(), must(FileType::Directory), Absent::Make(made)));
+                rules.push(one(path(), must(FileType::Directory), Absent::Make(made)))
             }
-            b'f' if is_makedevs => {
-                rules.push(one(path(), must(FileType::Regular), Absent::Refuse));
-            }
+            b'f' if is_makedevs => rules.push(one(path(), must(FileType::Regular), Absent::Refuse)),
             b'f' => {
                 let absent = Absent::Make(Make::File);
-                rules.push(one(path(), must(FileType::Regular), absent));
+                rules.push(one(path(), must(FileType::Regular), absent))
             }
             b'F' if is_makedevs => {
                 let kind = Kind::Only(FileType::Regular);
-                rules.push(one(path(), kind, Absent::Ignore));
+                rules.push(one(path(), kind, Absent::Ignore))
             }
             b'r' if is_makedevs => {
                 let below = Which::Below(self.path.clone());
-                rules.push(one(below, Kind::Any, Absent::Refuse));
+                rules.push(one(below, Kind::Any, Absent::Refuse))
             }
-            b'p' => self.nodes(FileType::Fifo, reader, rules, &one)?,
-            b's' if !is_makedevs => self.nodes(FileType::Socket, reader, rules, &one)?,
-            b'c' => self.nodes(FileType::CharDevice, reader, rules, &one)?,
-            b'b' => self.nodes(FileType::BlockDevice, reader, rules, &one)?,
+            b'p' => self.nodes(FileType::Fifo, reader, rules, &one),
+            b's' if !is_makedevs => self.nodes(FileType::Socket, reader, rules, &one),
+            b'c' => self.nodes(FileType::CharDevice, reader, rules, &one),
+            b'b' => self.nodes(FileType::BlockDevice, reader, rules, &one),
             kind => {
                 let known = match reader {
                     Reader::Genext2fs => "d, f, p, s, c, b",
                     Reader::Makedevs => "d, f, F, r, p, c, b",
                 };
-                return Err(format!(
+                Err(format!(
                     "the type {:?} is none of {known}",
                     char::from(kind)
-                ));
+                ))
             }
         }
-        Ok(())
     }
 
     fn nodes(
         &self,
         kind: FileType,
         reader: Reader,
-        rules: &mut Vec<Rule>,
+        rules: &mut Rules,
         one: &impl Fn(Which, Kind, Absent) -> Rule,
     ) -> Parsed<()> {
         let made = |minor| match kind {
@@ -318,8 +314,7 @@ impl Line {
                 return Err(format!("is past {COUNTED_MAX} files, which are too many"));
             }
             let absent = Absent::Make(made(minor));
-            rules.push(one(Which::Path(path), Kind::Must(kind), absent));
-            Ok(())
+            rules.push(one(Which::Path(path), Kind::Must(kind), absent))
         };
         let counted = match reader {
             Reader::Genext2fs => self.count > 0,

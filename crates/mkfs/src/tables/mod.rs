@@ -23,9 +23,10 @@
 //!
 //! # Invariants
 //!
-//! * A table has at most 64 MiB and 2^21 lines, and lines count at most 2^18 devices. Patterns take
-//!   time proportional to the product of their length and the name's; labels are looked up by
-//!   automata of bounded size.
+//! * A table has at most 64 MiB and 2^21 lines, and lines count at most 2^18 devices. A path has at
+//!   most 4095 bytes, and all that a table stands for at most 256 MiB. Patterns take time
+//!   proportional to the product of their length and the name's; labels are looked up by automata,
+//!   of which each and all together have bounded size.
 //! * Nothing depends on the host: names of accounts are those of the tree.
 
 mod accounts;

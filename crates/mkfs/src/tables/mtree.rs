@@ -6,8 +6,8 @@
 //! compared (sizes, digests, counts of links) is not.
 
 use super::error::{AtLine, Parsed};
-use super::rule::{Absent, Account, Change, Kind, Make, Rule, Which};
-use super::text::{clean_path, decimal, fields, id, lines, mode, octal_byte, shown};
+use super::rule::{Absent, Account, Change, Kind, Make, Rule, Rules, Which, check_account};
+use super::text::{check_length, clean_path, decimal, fields, id, lines, mode, octal_byte, shown};
 use crate::source::{FileType, Timestamp};
 use std::borrow::Cow;
 
@@ -77,18 +77,21 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<Rule>, AtLine> {
         if whole.first().is_none_or(|&first| first == b'#') {
             continue;
         }
-        while let Some(front) = continued(&whole) {
+        while let Some(front) = continued(&whole).map(<[u8]>::len) {
             let (_, more) = all.next().ok_or((
                 number,
                 "ends with a backslash, and no line follows".to_owned(),
             ))?;
-            whole = Cow::Owned([front, b" ", more.trim_ascii()].concat());
+            let line = whole.to_mut();
+            line.truncate(front);
+            line.push(b' ');
+            line.extend_from_slice(more.trim_ascii());
         }
         reading
             .line(number, &whole)
             .map_err(|problem| (number, problem))?;
     }
-    Ok(reading.rules)
+    Ok(reading.rules.into_vec())
 }
 
 /// A line without the backslash at its end that says that the next one belongs to it.
@@ -105,7 +108,7 @@ fn continued(line: &[u8]) -> Option<&[u8]> {
 
 #[derive(Default)]
 struct Reading {
-    rules: Vec<Rule>,
+    rules: Rules,
     defaults: Keywords,
     /// The directory that names are in, as names from the root; `None` before the first entry.
     inside: Option<Vec<Box<[u8]>>>,
@@ -140,8 +143,7 @@ impl Reading {
         } else {
             self.go(&name, keywords.kind)?
         };
-        self.rules.push(keywords.rule(number, path)?);
-        Ok(())
+        self.rules.push(keywords.rule(number, path)?)
     }
 
     /// The path of a relative name, into which the reading goes if it is a directory.
@@ -161,6 +163,7 @@ impl Reading {
             path.push(b'/');
         }
         path.extend_from_slice(&name);
+        check_length(path.len(), &path)?;
         if kind == FileType::Directory {
             inside.push(name);
         }
@@ -201,13 +204,13 @@ impl Keywords {
             b"type" => self.kind = Some(kind_of(value)?),
             b"uid" => self.uid = Some(id("uid", value)?),
             b"gid" => self.gid = Some(id("gid", value)?),
-            b"uname" => self.uname = Some(decode(value)?.into_boxed_slice()),
-            b"gname" => self.gname = Some(decode(value)?.into_boxed_slice()),
+            b"uname" => self.uname = Some(account(value)?),
+            b"gname" => self.gname = Some(account(value)?),
             b"mode" => self.mode = Some(mode(value)?),
             b"time" => self.time = Some(time(value)?),
             b"flags" => self.flags = Some(flags(value)?),
             b"device" => self.device = Some(device(value)?),
-            b"link" => self.link = Some(decode(value)?.into_boxed_slice()),
+            b"link" => self.link = Some(target(value)?),
             key if COMPARED.iter().any(|known| known.as_bytes() == key) => {}
             key => return Err(unknown(key)),
         }
@@ -356,6 +359,20 @@ fn device(value: &[u8]) -> Parsed<(u32, u32)> {
         }
         _ => Err(wrong()),
     }
+}
+
+/// The name of an account.
+fn account(value: &[u8]) -> Parsed<Box<[u8]>> {
+    let name = decode(value)?;
+    check_account(&name)?;
+    Ok(name.into_boxed_slice())
+}
+
+/// The target of a link.
+fn target(value: &[u8]) -> Parsed<Box<[u8]>> {
+    let target = decode(value)?;
+    check_length(target.len(), &target)?;
+    Ok(target.into_boxed_slice())
 }
 
 /// A name or a target without the escapes of `vis(3)`.

@@ -1,11 +1,49 @@
 //! What all dialects have in common: a list of rules.
 
 use super::capabilities::Capabilities;
+use super::error::Parsed;
 use crate::source::glob::PathGlob;
 use crate::source::{FileType, Timestamp};
 
 /// Most lines that one table may have.
 pub(super) const LINES_MAX: usize = 1 << 21;
+
+/// Most bytes that the paths, the names of accounts and the targets of links of a table may have
+/// together.
+const NAMES_MAX: usize = 256 << 20;
+
+/// Most bytes that the name of an account may have.
+const ACCOUNT_MAX: usize = 255;
+
+/// The rules of a table whose lines may each stand for more than they write out.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    all: Vec<Rule>,
+    names_bytes: usize,
+}
+
+impl Rules {
+    /// Adds a rule while the names of all have bounded size.
+    pub(super) fn push(&mut self, rule: Rule) -> Parsed<()> {
+        self.names_bytes += rule.names_bytes();
+        if self.names_bytes > NAMES_MAX {
+            return Err(format!(
+                "is past {} MiB of paths and names, which are too many",
+                NAMES_MAX >> 20
+            ));
+        }
+        self.all.push(rule);
+        Ok(())
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Rule> {
+        self.all
+    }
+}
 
 /// A line of a table: which files, what they shall have, and what happens if there are none.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +54,25 @@ pub(super) struct Rule {
     pub(super) kind: Kind,
     pub(super) change: Change,
     pub(super) absent: Absent,
+}
+
+impl Rule {
+    /// How many bytes its path and the names in it have.
+    fn names_bytes(&self) -> usize {
+        let path = match &self.which {
+            Which::Path(path) | Which::Below(path) => path.len(),
+            Which::Glob(_) => 0,
+        };
+        let account = |account: &Option<Account>| match account {
+            Some(Account::Name(name)) => name.len(),
+            _ => 0,
+        };
+        let target = match &self.absent {
+            Absent::Make(Make::Symlink(target)) => target.len(),
+            _ => 0,
+        };
+        path + account(&self.change.user) + account(&self.change.group) + target
+    }
 }
 
 /// The files that a rule is about.
@@ -96,8 +153,20 @@ impl Account {
         if super::text::is_decimal(field) {
             return super::text::id("owner", field).map(Self::Number);
         }
+        check_account(field)?;
         Ok(Self::Name(Box::from(field)))
     }
+}
+
+/// Refuses the name of an account that none has.
+pub(super) fn check_account(name: &[u8]) -> Parsed<()> {
+    if name.len() > ACCOUNT_MAX {
+        return Err(format!(
+            "the account {} has more than {ACCOUNT_MAX} bytes in its name",
+            super::text::shown(name)
+        ));
+    }
+    Ok(())
 }
 
 impl Make {

@@ -8,6 +8,9 @@ use std::path::Path;
 /// Bytes of the largest table that is read.
 const TABLE_MAX: u64 = 64 << 20;
 
+/// Bytes of the longest path that a file can be named by, as Linux takes one.
+pub(super) const PATH_MAX: usize = 4095;
+
 /// Reads a whole table.
 pub(super) fn read(path: &Path) -> TableResult<Vec<u8>> {
     let fail = |error| TableError::Io {
@@ -52,7 +55,8 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
 
 /// Bytes as a person sees them.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
+    // No character that is shown has more than four bytes.
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(81 * 4)]);
     let mut short: String = text.chars().take(80).collect();
     if short.len() < text.len() {
         short.push_str("...");
@@ -105,6 +109,7 @@ pub(super) fn is_decimal(field: &[u8]) -> bool {
 /// A path of a table as names from the root, joined by `/`; empty for the root.
 pub(super) fn clean_path(path: &[u8]) -> Parsed<Box<[u8]>> {
     let mut names = Vec::new();
+    let mut len = 0;
     for name in path.split(|&byte| byte == b'/') {
         match name {
             b"" | b"." => {}
@@ -119,10 +124,25 @@ pub(super) fn clean_path(path: &[u8]) -> Parsed<Box<[u8]>> {
                     extant_format::NAME_MAX
                 ));
             }
-            name => names.push(name),
+            name => {
+                len += name.len() + usize::from(len > 0);
+                check_length(len, path)?;
+                names.push(name);
+            }
         }
     }
     Ok(names.join(&b'/').into_boxed_slice())
+}
+
+/// Refuses a path that has more bytes than one can have.
+pub(super) fn check_length(len: usize, path: &[u8]) -> Parsed<()> {
+    if len > PATH_MAX {
+        return Err(format!(
+            "the path {} has more than {PATH_MAX} bytes",
+            shown(path)
+        ));
+    }
+    Ok(())
 }
 
 /// The number of three octal digits, such as those behind a backslash.

@@ -432,4 +432,68 @@ fn hostile_tables_end_soon() {
     assert!(refused.contains("too many"), "{refused}");
     let nested = format!("/{}a{}.* u:r:t\n", "(".repeat(9000), ")".repeat(9000));
     assert!(Contexts::parse(Path::new("c"), nested.as_bytes()).is_err());
+    hostile_paths_end_soon();
+    hostile_expressions_end_soon();
+}
+
+/// Lines that stand for more bytes than they have.
+fn hostile_paths_end_soon() {
+    let nested = "a type=dir\n".repeat(100_000);
+    let long = format!("/{}", "a/".repeat(200_000));
+    let counted = |path: &str| format!("{path} c 600 0 0 1 0 0 0 262000\n");
+    let most = format!("/{}", "a/".repeat(2040));
+    let name = "u".repeat(1 << 20);
+    let xattrs = "|xattr cap_chown=ep\n".repeat(100_000);
+    let links = format!("/set type=link link={}\n", "l/".repeat(2040));
+    for (dialect, text, problem) in [
+        (Dialect::Mtree, nested, "more than 4095 bytes"),
+        (Dialect::Makedevs, counted(&long), "more than 4095 bytes"),
+        (Dialect::Genext2fs, counted(&long), "more than 4095 bytes"),
+        (Dialect::Makedevs, counted(&most), "256 MiB"),
+        (Dialect::Genext2fs, counted(&most), "256 MiB"),
+        (Dialect::Devices, counted(&most), "256 MiB"),
+        (
+            Dialect::Makedevs,
+            format!("{most} f 600 0 0\n{xattrs}"),
+            "256 MiB",
+        ),
+        (
+            Dialect::Makedevs,
+            format!("/a c 600 {name} 0 1 0 0 0 262000\n"),
+            "more than 255 bytes",
+        ),
+        (
+            Dialect::Mtree,
+            format!("/set uname={name}\n"),
+            "more than 255 bytes",
+        ),
+        (Dialect::Mtree, links + &"./a\n".repeat(100_000), "256 MiB"),
+    ] {
+        let refused = parsed(Some(dialect), &text).unwrap_err().to_string();
+        assert!(refused.contains(problem), "{dialect:?} {refused}");
+    }
+    // Parts of one line, each of which was copied with all before it.
+    let continued = format!("./a type=dir {}mode=700\n", "size=1 \\\n".repeat(2_000_000));
+    parsed(Some(Dialect::Mtree), &continued).unwrap();
+}
+
+/// Expressions that each are small enough, and equal ones.
+fn hostile_expressions_end_soon() {
+    let lines =
+        |count: u32, line: &dyn Fn(u32) -> String| -> String { (0..count).map(line).collect() };
+    let text = lines(20_000, &|at| format!("/(a{{100}}){{400}}{at}.* u:r:t\n"));
+    let mut large = Contexts::parse(Path::new("c"), text.as_bytes()).unwrap();
+    let mut lookup = |path: &[u8]| {
+        let found = large.lookup(path, FileType::Regular);
+        found.map(|context| context.map(<[u8]>::to_vec))
+    };
+    let refused = lookup(b"/a").unwrap_err().to_string();
+    assert!(refused.contains("256 MiB together"), "{refused}");
+    let equal = lines(300_000, &|_| "/a.* -- u:r:t\n".to_owned());
+    let mut equal = Contexts::parse(Path::new("c"), equal.as_bytes()).unwrap();
+    let found = equal.lookup(b"/ab", FileType::Regular).unwrap();
+    assert_eq!(found, Some(b"u:r:t".as_slice()));
+    let wrong = "/a.* u:r:t\n/a.* -d u:r:t\n/a.* u:r:t\n/a.* -d u:r:other\n";
+    let refused = Contexts::parse(Path::new("c"), wrong.as_bytes()).unwrap_err();
+    assert!(refused.to_string().starts_with("c:4: "), "{refused}");
 }

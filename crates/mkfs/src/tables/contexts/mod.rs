@@ -55,6 +55,8 @@ pub struct Contexts {
     /// The lengths of these texts.
     lengths: BTreeSet<usize>,
     contexts: Vec<Box<[u8]>>,
+    /// Bytes that the automata of all lines take.
+    automata_bytes: usize,
     files: Vec<PathBuf>,
     local: Substitutions,
     distribution: Substitutions,
@@ -159,7 +161,7 @@ impl Contexts {
                         text::shown(expression)
                     )));
                 }
-                same.push(specification.sense());
+                specification.note_in(same);
             }
             self.specifications.push(specification);
         }
@@ -181,7 +183,8 @@ impl Contexts {
     ///
     /// # Errors
     ///
-    /// [`TableError::Line`] for an expression that takes more memory than one may.
+    /// [`TableError::Line`] for an expression that takes more memory than one may, or with which
+    /// all take more than 256 MiB.
     pub fn lookup(&mut self, path: &[u8], kind: FileType) -> TableResult<Option<&[u8]>> {
         let found = self.find(path, kind)?;
         let context = found.map(|context| &*self.contexts[context as usize]);
@@ -203,7 +206,8 @@ impl Contexts {
         candidates.sort_unstable_by(|a, b| b.cmp(a));
         for index in candidates {
             let specification = &mut self.specifications[index as usize];
-            let matches = specification.matches(path, kind).map_err(|problem| {
+            let matches = specification.matches(path, kind, &mut self.automata_bytes);
+            let matches = matches.map_err(|problem| {
                 let (file, line) = specification.place();
                 TableError::line(&self.files[file as usize], line, problem)
             })?;

@@ -1,5 +1,5 @@
-//! The expression of a line: from PCRE's form to that of the `regex` crate, whose automata take
-//! time proportional to the path.
+//! The expression of a line: from PCRE's form to that of the `regex-automata` crate, whose automata
+//! take time proportional to the path.
 //!
 //! libselinux matches `^EXPRESSION$` on bytes, with `.` for each of them. Where an expression
 //! begins with a directory that has no special character in it (its stem), that is compared first,
@@ -8,12 +8,18 @@
 
 use crate::tables::error::Parsed;
 use crate::tables::text::shown;
-use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::Input;
+use regex_automata::meta::{Cache, Config, Regex};
+use regex_automata::util::syntax;
 
 /// Bytes that one automaton may take.
 const SIZE_MAX: usize = 4 << 20;
 /// Bytes that what is found out while matching may take.
 const CACHE_MAX: usize = 256 << 10;
+/// Bytes that the automata of all lines may take together.
+const TOGETHER_MAX: usize = 256 << 20;
+/// Bytes that one expression may have.
+const EXPRESSION_MAX: usize = 64 << 10;
 /// How deep groups may lie in each other.
 const NEST_MAX: u32 = 100;
 
@@ -37,13 +43,29 @@ enum How {
     Automaton {
         stem: usize,
         text: Box<str>,
-        ready: Option<Regex>,
+        ready: Option<Box<Automaton>>,
     },
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+struct Automaton {
+    regex: Regex,
+    /// What was found out while matching.
+    cache: Cache,
+    /// Bytes that both took when that was last counted.
+    bytes: usize,
 }
 
 impl Pattern {
     /// Parses an expression.
     pub(super) fn parse(expression: &[u8]) -> Parsed<Self> {
+        if expression.len() > EXPRESSION_MAX {
+            return Err(format!(
+                "the expression {} has more than {EXPRESSION_MAX} bytes",
+                shown(expression)
+            ));
+        }
         let (fixed, special) = fixed_text(expression);
         let is_exact = special.is_none();
         if let (true, Some(path)) = (is_exact, literal(expression)) {
@@ -99,8 +121,9 @@ impl Pattern {
         &self.prefix
     }
 
-    /// Whether a path matches that begins with the prefix.
-    pub(super) fn matches(&mut self, path: &[u8]) -> Parsed<bool> {
+    /// Whether a path matches that begins with the prefix; `used` is what all automata together
+    /// take, in bytes.
+    pub(super) fn matches(&mut self, path: &[u8], used: &mut usize) -> Parsed<bool> {
         let (stem, text, ready) = match &mut self.how {
             How::Literal => return Ok(path.len() == self.prefix.len()),
             How::Automaton { stem, text, ready } => (*stem, text, ready),
@@ -109,34 +132,70 @@ impl Pattern {
         if stem > 0 && path.get(stem) != Some(&b'/') {
             return Ok(false);
         }
-        let regex = match ready {
-            Some(regex) => regex,
-            None => ready.insert(compile(text)?),
+        let automaton = match ready {
+            Some(automaton) => automaton,
+            None => ready.insert(Box::new(Automaton::compile(text)?)),
         };
         let rest = &path[stem..];
         // `$` is before a line feed at the end as well.
-        Ok(regex.is_match(rest)
+        let matches = automaton.is_match(rest)
             || rest
                 .strip_suffix(b"\n")
-                .is_some_and(|rest| regex.is_match(rest)))
+                .is_some_and(|rest| automaton.is_match(rest));
+        *used += automaton.growth();
+        if *used > TOGETHER_MAX {
+            return Err(format!(
+                "the expressions up to here take more than {} MiB together: make their \
+                 repetitions smaller",
+                TOGETHER_MAX >> 20
+            ));
+        }
+        Ok(matches)
     }
 }
 
-fn compile(text: &str) -> Parsed<Regex> {
-    RegexBuilder::new(text)
-        .unicode(false)
-        .dot_matches_new_line(true)
-        .nest_limit(NEST_MAX)
-        .size_limit(SIZE_MAX)
-        .dfa_size_limit(CACHE_MAX)
-        .build()
-        .map_err(|e| match e {
-            regex::Error::CompiledTooBig(_) => {
-                "the expression takes more memory than one may: make its repetitions smaller"
-                    .to_owned()
-            }
-            e => format!("the expression is wrong: {e}"),
+impl Automaton {
+    fn compile(text: &str) -> Parsed<Self> {
+        let syntax = syntax::Config::new()
+            .unicode(false)
+            .utf8(false)
+            .dot_matches_new_line(true)
+            .nest_limit(NEST_MAX);
+        let config = Config::new()
+            .utf8_empty(false)
+            .nfa_size_limit(Some(SIZE_MAX))
+            .hybrid_cache_capacity(CACHE_MAX);
+        let built = Regex::builder()
+            .configure(config)
+            .syntax(syntax)
+            .build(text);
+        let regex = built.map_err(|e| match e.size_limit() {
+            Some(_) => "the expression takes more memory than one may: make its repetitions \
+                        smaller"
+                .to_owned(),
+            None => format!("the expression is wrong: {e}"),
+        })?;
+        let cache = regex.create_cache();
+        Ok(Self {
+            regex,
+            cache,
+            bytes: 0,
         })
+    }
+
+    fn is_match(&mut self, path: &[u8]) -> bool {
+        let input = Input::new(path).earliest(true);
+        let found = self.regex.search_half_with(&mut self.cache, &input);
+        found.is_some()
+    }
+
+    /// By how many bytes it takes more than when it was last asked.
+    fn growth(&mut self) -> usize {
+        let bytes = self.regex.memory_usage() + self.cache.memory_usage();
+        let growth = bytes.saturating_sub(self.bytes);
+        self.bytes = self.bytes.max(bytes);
+        growth
+    }
 }
 
 /// The one line of an error that says what is wrong.
@@ -373,7 +432,8 @@ mod tests {
 
     fn matches(expression: &str, path: &str) -> bool {
         let mut pattern = Pattern::parse(expression.as_bytes()).unwrap();
-        path.as_bytes().starts_with(pattern.prefix()) && pattern.matches(path.as_bytes()).unwrap()
+        path.as_bytes().starts_with(pattern.prefix())
+            && pattern.matches(path.as_bytes(), &mut 0).unwrap()
     }
 
     #[test]
@@ -408,8 +468,8 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_bytes() {
         let mut pattern = Pattern::parse(b"/a\xff.[\x80-\xbf]*").unwrap();
-        assert!(pattern.matches(b"/a\xff\x01\x80\xbf").unwrap());
-        assert!(!pattern.matches(b"/a\xff\x01\x7f").unwrap());
+        assert!(pattern.matches(b"/a\xff\x01\x80\xbf", &mut 0).unwrap());
+        assert!(!pattern.matches(b"/a\xff\x01\x7f", &mut 0).unwrap());
     }
 
     #[test]
@@ -430,6 +490,6 @@ mod tests {
         let deep = format!("/{}a{}.", "(".repeat(5000), ")".repeat(5000));
         assert!(Pattern::parse(deep.as_bytes()).is_err());
         let mut large = Pattern::parse(b"/((a{500}){500}){500}").unwrap();
-        assert!(large.matches(b"/a").is_err());
+        assert!(large.matches(b"/a", &mut 0).is_err());
     }
 }

@@ -56,8 +56,12 @@ impl Specification {
         self.pattern.prefix()
     }
 
-    pub(super) const fn sense(&self) -> Sense {
-        self.sense
+    /// Notes what it says of its expression, if nothing was said of its type.
+    pub(super) fn note_in(&self, senses: &mut Vec<Sense>) {
+        // There are as many as types and one for all, since what contradicts is refused.
+        if senses.iter().all(|other| other.kind != self.sense.kind) {
+            senses.push(self.sense);
+        }
     }
 
     /// Whether it gives another context than a line of the same expression to a type that both are
@@ -78,12 +82,17 @@ impl Specification {
         self.sense.place
     }
 
-    /// Whether it is about this file.
-    pub(super) fn matches(&mut self, path: &[u8], kind: FileType) -> Parsed<bool> {
+    /// Whether it is about this file; `used` is what all automata together take.
+    pub(super) fn matches(
+        &mut self,
+        path: &[u8],
+        kind: FileType,
+        used: &mut usize,
+    ) -> Parsed<bool> {
         if self.sense.kind.is_some_and(|own| own != kind) {
             return Ok(false);
         }
-        self.pattern.matches(path)
+        self.pattern.matches(path, used)
     }
 }
 
