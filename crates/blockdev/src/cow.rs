@@ -4,12 +4,14 @@
 //! - The base device is never written.
 //! - A block that is marked as changed lies wholly on the device for changes. It is marked after it
 //!   was written there, so that readers find all of it on one of the two.
-//! - A part of a block is changed by one thread that copies the rest. No lock is held meanwhile,
-//!   since the block is noted as being copied.
+//! - A block that is not marked is written to `changes` by one thread at a time, which copies the
+//!   base there or changes all of it: what was copied late never lies over a change. No lock is
+//!   held meanwhile, since the block is noted as being moved.
+//! - A thread has one turn to move blocks at a time, so that none waits for another that waits.
 
 use crate::{BlockDevice, DeviceResult, SharedDevice};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -34,14 +36,15 @@ pub struct CowDevice {
     base: SharedDevice,
     changes: SharedDevice,
     state: Mutex<State>,
-    copied: Condvar,
+    moved: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     changed: Marks,
-    /// Blocks that a thread copies in order to change a part of them.
-    copying: BTreeSet<u64>,
+    /// Blocks that threads move to the device for changes, one range for each thread: one that it
+    /// copies in order to change a part, or all those that it changes wholly.
+    moving: Vec<Range<u64>>,
 }
 
 /// Which blocks are marked, in pages that are there from the first mark in them on.
@@ -93,16 +96,27 @@ impl Marks {
     }
 }
 
-/// The turn to copy a block, which goes on to the next thread when this is dropped.
-struct Copying<'a> {
+/// The turn to move blocks to the device for changes, which goes on to the next thread when this is
+/// dropped.
+struct Turn<'a> {
     device: &'a CowDevice,
-    block: u64,
+    blocks: Range<u64>,
 }
 
-impl Drop for Copying<'_> {
+impl Turn<'_> {
+    /// Marks the blocks, which lie on the device for changes now.
+    fn done(self) {
+        let mut state = self.device.state.lock();
+        state.changed.set(self.blocks.clone());
+    }
+}
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.device.state.lock().copying.remove(&self.block);
-        self.device.copied.notify_all();
+        let mut state = self.device.state.lock();
+        state.moving.retain(|blocks| *blocks != self.blocks);
+        drop(state);
+        self.device.moved.notify_all();
     }
 }
 
@@ -117,7 +131,7 @@ impl CowDevice {
             base,
             changes,
             state: Mutex::new(&CHANGED, State::default()),
-            copied: Condvar::new(),
+            moved: Condvar::new(),
         })
     }
 
@@ -148,30 +162,56 @@ impl CowDevice {
             .filter(move |block| !whole.contains(block))
     }
 
-    /// Sees to it that a block lies on the device for changes.
-    fn copy(&self, block: u64) -> DeviceResult<()> {
+    /// Waits until no other thread moves any of these blocks, and keeps others from it. `None` when
+    /// all of them lie on the device for changes: nothing is copied there any more.
+    fn turn(&self, blocks: Range<u64>) -> Option<Turn<'_>> {
         let mut state = self.state.lock();
         loop {
-            if state.changed.has(block) {
-                return Ok(());
+            if blocks.is_empty() || state.changed.run(blocks.clone()) == (true, blocks.end) {
+                return None;
             }
-            if state.copying.insert(block) {
+            let mut others = state.moving.iter();
+            if !others.any(|other| other.start < blocks.end && blocks.start < other.end) {
                 break;
             }
-            self.copied.wait(&mut state);
+            self.moved.wait(&mut state);
         }
+        state.moving.push(blocks.clone());
         drop(state);
-        let turn = Copying {
+        Some(Turn {
             device: self,
-            block,
+            blocks,
+        })
+    }
+
+    /// Sees to it that a block lies on the device for changes.
+    fn copy(&self, block: u64) -> DeviceResult<()> {
+        let Some(turn) = self.turn(block..block + 1) else {
+            return Ok(());
         };
         let bytes = self.bytes_of(block);
         let mut content = [0; BLOCK as usize];
         let content = &mut content[..(bytes.end - bytes.start) as usize];
         self.base.read_at(bytes.start, content)?;
         self.changes.write_at(bytes.start, content)?;
-        self.state.lock().changed.set(block..block + 1);
-        drop(turn);
+        turn.done();
+        Ok(())
+    }
+
+    /// Has `change` change a range of bytes, which is not empty, on the device for changes.
+    fn change(
+        &self,
+        range: &Range<u64>,
+        change: impl FnOnce() -> DeviceResult<()>,
+    ) -> DeviceResult<()> {
+        for block in self.cut_blocks(range) {
+            self.copy(block)?;
+        }
+        let turn = self.turn(self.whole_blocks(range));
+        change()?;
+        if let Some(turn) = turn {
+            turn.done();
+        }
         Ok(())
     }
 
@@ -232,13 +272,7 @@ impl BlockDevice for CowDevice {
         if range.is_empty() {
             return Ok(());
         }
-        for block in self.cut_blocks(&range) {
-            self.copy(block)?;
-        }
-        self.changes.write_at(offset, buf)?;
-        let whole = self.whole_blocks(&range);
-        self.state.lock().changed.set(whole);
-        Ok(())
+        self.change(&range, || self.changes.write_at(offset, buf))
     }
 
     /// Does nothing: the changes do not outlive the device.
@@ -263,13 +297,7 @@ impl BlockDevice for CowDevice {
         if range.is_empty() {
             return Ok(());
         }
-        for block in self.cut_blocks(&range) {
-            self.copy(block)?;
-        }
-        self.changes.zero(offset, len)?;
-        let whole = self.whole_blocks(&range);
-        self.state.lock().changed.set(whole);
-        Ok(())
+        self.change(&range, || self.changes.zero(offset, len))
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {

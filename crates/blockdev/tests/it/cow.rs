@@ -1,8 +1,12 @@
 //! Changes that go elsewhere: the base is not touched, and parts of a block meet in one block.
 
-use extant_blockdev::{BlockDevice, CowDevice, DeviceError, MemoryDevice, SharedDevice};
-use std::sync::Arc;
+use extant_blockdev::{
+    BlockDevice, CowDevice, DeviceError, DeviceResult, MemoryDevice, SharedDevice,
+};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 const SIZE: usize = 64 * 4096 + 100;
 
@@ -76,5 +80,90 @@ fn threads_that_change_parts_of_the_same_blocks_lose_nothing() {
             }
         }
         assert!(content(&device) == expected);
+    }
+}
+
+/// A device that is read when the test lets it be.
+#[derive(Debug)]
+struct Held {
+    device: SharedDevice,
+    begins: Sender<()>,
+    goes_on: Mutex<Receiver<()>>,
+}
+
+impl BlockDevice for Held {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> String {
+        "held".to_owned()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.begins.send(()).expect("the test waits");
+        self.goes_on
+            .lock()
+            .expect("no panic")
+            .recv()
+            .expect("the test goes on");
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> DeviceResult<()> {
+        unreachable!("the base stays as it is")
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_block_that_is_changed_wholly_while_its_base_is_copied_keeps_the_change() {
+    /// A thread that waits for its turn is not answered, and goes on when the copy is done.
+    const TO_ANSWER: Duration = Duration::from_millis(200);
+    type Change = fn(&CowDevice) -> DeviceResult<()>;
+    let changes: [(&str, u8, Change); 3] = [
+        ("write", 3, |device| device.write_at(0, &[3; 3 * 4096])),
+        ("zero", 0, |device| device.zero(0, 3 * 4096)),
+        ("discard", 0, |device| device.discard(0, 3 * 4096)),
+    ];
+    for (name, byte, change) in changes {
+        let (begins, begun) = channel();
+        let (go_on, goes_on) = channel();
+        let held = Held {
+            device: base(),
+            begins,
+            goes_on: Mutex::new(goes_on),
+        };
+        let elsewhere: SharedDevice = Arc::new(MemoryDevice::new(SIZE as u64));
+        let device = CowDevice::new(Arc::new(held), elsewhere).expect("a device");
+        let mut start = vec![0; 3 * 4096];
+        thread::scope(|scope| {
+            let device = &device;
+            let part = scope.spawn(move || device.write_at(4096, &[2; 512]));
+            begun.recv().expect("the base of the block is read");
+            let (answers, answered) = channel();
+            scope.spawn(move || answers.send(change(device)));
+            let early = answered.recv_timeout(TO_ANSWER);
+            go_on.send(()).expect("the copy goes on");
+            part.join().expect("no panic").expect("a write");
+            let whole = early.or_else(|_| answered.recv()).expect("an answer");
+            whole.unwrap_or_else(|e| panic!("{name}: {e}"));
+        });
+        device.read_at(0, &mut start).expect("a read");
+        // The part was written before the whole, or after it.
+        let part = &start[4096..4096 + 512];
+        assert!(
+            part.iter().all(|&found| found == byte) || part == [2; 512],
+            "{name}: {part:?}"
+        );
+        let mut rest = start[..4096].iter().chain(&start[4096 + 512..]);
+        assert!(rest.all(|&found| found == byte), "{name} was lost");
     }
 }
