@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Names the store of chunks, for reading and for making.
-const VARIABLE: &str = "EXTANT_CHUNK_STORE";
+pub(crate) const VARIABLE: &str = "EXTANT_CHUNK_STORE";
 
 /// How an image is to be made in chunks.
 #[derive(Debug)]

@@ -240,6 +240,13 @@ fn what_is_behind_http_and_what_is_in_chunks_is_mounted_for_reading() {
     run.ok();
     let mount = Mounted(point);
     assert_eq!(fs::read(mount.0.join("file")).unwrap(), content(11));
+    // The place of the chunks, which may have secrets, is known to the process that reads them.
+    for (role, is_told) in [("--carrier", true), ("--worker", false)] {
+        let found = processes_with(&[role, &place.arg("mnt")]);
+        assert_eq!(found.len(), 1, "{role}");
+        let told = fs::read_to_string(found[0].join("environ")).unwrap();
+        assert_eq!(told.contains("EXTANT_CHUNK_STORE"), is_told, "{role}");
+    }
     mount.unmount();
 }
 

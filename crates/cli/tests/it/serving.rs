@@ -1,6 +1,7 @@
 //! `extant serve`, with the clients of others.
 
 use crate::support::{Place, extant, extant_with};
+use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
@@ -27,6 +28,10 @@ impl Serving {
             .args(args)
             .stdout(Stdio::piped());
         prepare(&mut command);
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> Self {
         let mut child = command.spawn().expect("the command runs");
         let mut uri = String::new();
         let stdout = child.stdout.take().expect("a pipe");
@@ -523,4 +528,86 @@ fn the_memory_of_a_served_directory_is_that_of_its_plan() {
     let most: usize = most.trim_end_matches(" kB").parse().expect("a number");
     assert!(most << 10 < SIZE / 2, "{most} KiB");
     assert_eq!(serving.end(), Some(0));
+}
+
+/// What the descriptors of a process lead to.
+fn opened_by(pid: i32) -> Vec<String> {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+    open.flatten()
+        .filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.display().to_string()))
+        .collect()
+}
+
+#[test]
+fn the_process_that_answers_clients_has_no_file_that_others_left_open() {
+    let place = Place::new();
+    let (raw, chunks) = (place.arg("raw"), place.arg("image.caibx"));
+    mke2fs(raw.as_ref(), 16 << 20, &["-t", "ext4"]);
+    extant(["convert", &raw, &chunks, "-q"]).ok();
+    let held = place.arg("held");
+    std::fs::create_dir(place.join("source")).expect("a directory");
+    let source = place.arg("source");
+    for (what, is_open) in [
+        (&[raw.as_str()][..], true),
+        (&["fd:8"], true),
+        (&[&chunks, "--read-only"], false),
+        (&["--from", &source, "--size", "16M"], false),
+    ] {
+        let mut shell = Command::new("sh");
+        shell
+            .args([
+                "-c",
+                r#"exec "$0" serve --nbd 127.0.0.1:0 "$@" 8<>"$RAW" 9<>"$HELD""#,
+            ])
+            .arg(env!("CARGO_BIN_EXE_extant"))
+            .args(what)
+            .env("RAW", &raw)
+            .env("HELD", &held)
+            .env_remove("SOURCE_DATE_EPOCH")
+            .stdout(Stdio::piped());
+        let serving = Serving::started(shell);
+        let ours = opened_by(serving.child.id() as i32);
+        assert!(ours.contains(&held), "it was there to be left: {ours:?}");
+        let open = opened_by(serving.worker());
+        assert!(!open.contains(&held), "{what:?}: {open:?}");
+        assert_eq!(open.contains(&raw), is_open, "{what:?}: {open:?}");
+        let said = tool("nbdinfo").args(["--size", &serving.uri]).ok().text();
+        assert_eq!(said.trim(), (16 << 20).to_string());
+        assert_eq!(serving.end(), Some(0), "{what:?}");
+    }
+}
+
+#[test]
+fn the_process_that_answers_clients_never_has_the_secrets_of_an_address() {
+    let place = Place::new();
+    let nginx = Nginx::start();
+    let image = nginx.root().join("fs.img");
+    mke2fs(&image, 16 << 20, &["-t", "ext4"]);
+    let address = nginx.url("fs.img");
+    let address = address.replacen("://", "://user:secret@", 1) + "?sign=secret";
+    let said = format!("{address}=raw");
+    std::fs::create_dir(place.join("source")).expect("a directory");
+    let source = place.arg("source");
+    for what in [
+        &[&address, "--read-only", "--image-format", &said][..],
+        &["--from", &source, "--size", "16M"],
+    ] {
+        let args = [what, &["--nbd", "127.0.0.1:0", "--export=-a"]].concat();
+        let serving = Serving::with(&args, |command| {
+            command.env("EXTANT_CHUNK_STORE", "http://user:secret@127.0.0.1/store");
+        });
+        let worker = serving.worker();
+        for file in ["cmdline", "environ"] {
+            let told = std::fs::read(format!("/proc/{worker}/{file}")).expect("a process");
+            let told = String::from_utf8_lossy(&told).into_owned();
+            assert!(
+                told.contains("EXTANT_SERVE_ROLE") || told.contains("serve"),
+                "{told}"
+            );
+            assert!(!told.contains("secret"), "{told}");
+        }
+        let size = tool("nbdinfo").args(["--size", &serving.uri]).ok();
+        assert_eq!(size.text().trim(), (16 << 20).to_string());
+        assert_eq!(serving.end(), Some(0), "{what:?}");
+    }
 }

@@ -5,6 +5,7 @@
 //! reads the image gets what it needs of the environment, and nothing else that is in there.
 
 use crate::args::{Mount, Whereabouts};
+use crate::chunks;
 use crate::commands::again;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::whole_image;
@@ -84,6 +85,9 @@ pub(super) fn launch(
     let mut again = if role == WORKER {
         let mut worker = again::confined_command(|_| false);
         worker.env_remove(IMAGE_VARIABLE);
+        // Chunks are read by the process that reaches the image, and an address of theirs may have
+        // secrets.
+        worker.env_remove(chunks::VARIABLE);
         worker
     } else {
         let mut other = again::command();

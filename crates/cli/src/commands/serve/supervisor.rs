@@ -5,21 +5,23 @@
 //! here: the worker, which cannot open and connect to anything, has its bytes over a socket pair
 //! that exists before it is confined. Clients are heard by the worker alone.
 
-use super::worker::Role;
+use super::worker::{PATIENCE, Role};
 use super::{disk, not_durable};
 use crate::args::{Serve, Whereabouts};
+use crate::chunks;
 use crate::commands::again;
 use crate::failure::{Failure, Outcome};
-use crate::image_path::{how, whole_image};
+use crate::image_path::{how, name_of, whole_image};
 use extant_blockdev::{DeviceResult, SharedDevice};
 use extant_formats::{Format, recognise};
 use extant_fuse::Signals;
-use extant_image::ImageLocation;
+use extant_image::{Carrier, ImageLocation};
 use extant_serve::{Limits, Listen, serve_connection};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -47,7 +49,12 @@ enum Event {
 
 /// Starts the worker, and keeps it until it ends.
 pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) -> Outcome {
+    // What this process was started with is nothing for the worker, except the image.
+    extant_fuse::keep_descriptors(inherited(args)?).map_err(Failure::new)?;
     let far = far_disk(args, location)?;
+    if far.is_some() {
+        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
+    }
     let (events, received) = channel();
     let of_signals = events.clone();
     start_thread("extant-signals", move || {
@@ -56,10 +63,10 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
     let (mut worker, carrier) = match far {
         Some(disk) => {
             let (ours, theirs) = UnixStream::pair()?;
-            let worker = launch(Role::Carried, OwnedFd::from(theirs).into())?;
+            let worker = launch(Role::Carried, args, OwnedFd::from(theirs).into())?;
             (worker, Some(carry(ours, disk)?))
         }
-        None => (launch(Role::Opens, Stdio::inherit())?, None),
+        None => (launch(Role::Opens, args, Stdio::inherit())?, None),
     };
     let number = Pid::from_child(&worker);
     watch(&mut worker, events)?;
@@ -104,6 +111,17 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
     }
 }
 
+/// The number of the open file that is the image.
+fn inherited(args: &Serve) -> Outcome<Option<RawFd>> {
+    let Some(image) = &args.image else {
+        return Ok(None);
+    };
+    match whole_image(image.as_os_str())?.carrier() {
+        Carrier::Descriptor(number) => Ok(Some(*number)),
+        _ => Ok(None),
+    }
+}
+
 /// The disk of an image that the worker could not reach.
 fn far_disk(args: &Serve, location: &Whereabouts) -> Outcome<Option<SharedDevice>> {
     let Some(image) = &args.image else {
@@ -130,8 +148,8 @@ fn is_far(image: &ImageLocation, args: &Serve, location: &Whereabouts) -> bool {
     format == Some(Format::Caibx)
 }
 
-/// Starts this program again with the arguments that it has.
-fn launch(role: Role, input: Stdio) -> Outcome<Child> {
+/// Starts this program again, with the arguments that it has where the worker opens the image.
+fn launch(role: Role, args: &Serve, input: Stdio) -> Outcome<Child> {
     // Where its temporary files go, which time it is, and what pretends owners.
     let also = |name: &str| {
         ["TMPDIR", "SOURCE_DATE_EPOCH", "LD_PRELOAD"].contains(&name)
@@ -139,9 +157,18 @@ fn launch(role: Role, input: Stdio) -> Outcome<Child> {
             || name.starts_with("PSEUDO_")
     };
     let (variable, value) = role.told();
-    again::confined_command(also)
+    let mut again = again::confined_command(also);
+    if role == Role::Carried {
+        again.args(carried_arguments(args));
+    } else {
+        again.args(std::env::args_os().skip(1));
+    }
+    if role == Role::Carried || args.is_planned() {
+        // It reads no chunks, and an address of theirs may have secrets.
+        again.env_remove(chunks::VARIABLE);
+    }
+    again
         .env(variable, value)
-        .args(std::env::args_os().skip(1))
         .stdin(input)
         .stdout(Stdio::piped())
         .spawn()
@@ -152,10 +179,26 @@ fn launch(role: Role, input: Stdio) -> Outcome<Child> {
         })
 }
 
+/// What a worker needs to know that does not reach the image: how it answers, and what the image is
+/// called, without the secrets of an address.
+fn carried_arguments(args: &Serve) -> Vec<OsString> {
+    let mut list: Vec<OsString> = vec!["serve".into()];
+    list.push(format!("--nbd={}", args.nbd).into());
+    list.push(format!("--export={}", args.export).into());
+    if args.read_only {
+        list.push("--read-only".into());
+    }
+    list.push("--".into());
+    list.extend(args.image.iter().map(|image| name_of(image.as_os_str())));
+    list
+}
+
 /// Serves a disk to the worker until it ends; then makes everything durable.
 fn carry(socket: UnixStream, disk: SharedDevice) -> Outcome<JoinHandle<DeviceResult<()>>> {
     let limits = Limits {
         threads: REQUESTS,
+        // It comes as soon as it is started, which may take long where much else runs.
+        negotiation: PATIENCE,
         ..Limits::default()
     };
     start_thread("extant-carrier", move || {

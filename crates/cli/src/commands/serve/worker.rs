@@ -25,7 +25,7 @@ const ROLE: &str = "EXTANT_SERVE_ROLE";
 
 /// How long it waits for a sign of the process that reaches the image, which itself waits for
 /// servers. If that process ends, it knows at once.
-const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Where the disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
