@@ -22,7 +22,7 @@ struct State {
     has_chosen: bool,
     /// Requests that are being done.
     under_way: u32,
-    /// When something of it began or ended last.
+    /// When something of it began, went on or ended last.
     last: Instant,
     /// The number of the flush that covers its changes, if it has made any.
     needs: u64,
@@ -61,7 +61,7 @@ impl Activity {
         state.needs = needs.unwrap_or(0).max(state.needs);
     }
 
-    /// Notes that the client takes a part of an answer.
+    /// Notes that the client sends a part of a request, or takes a part of an answer.
     pub(crate) fn goes_on(&self) {
         self.0.lock().last = Instant::now();
     }

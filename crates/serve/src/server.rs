@@ -39,8 +39,9 @@ pub struct Limits {
     pub payload: u32,
     /// Time in which a client must have chosen the export: one that does not has its place taken.
     pub negotiation: Duration,
-    /// Time without a request after which a connection is idle, if a flush has covered what was
-    /// changed on it: where there are too many, the one that is idle for longest is closed.
+    /// Time without a part of a request or an answer after which a connection is idle, if a flush
+    /// has covered what was changed on it: where there are too many, the one that is idle for
+    /// longest is closed.
     pub idle: Duration,
 }
 

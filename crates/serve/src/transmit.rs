@@ -154,6 +154,7 @@ impl<'a, R: Read, W: Write> Session<'a, R, W> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }
+        self.activity.goes_on();
         let [m0, m1, m2, m3, f0, f1, c0, c1, rest @ ..] = head;
         let [k @ .., l0, l1, l2, l3] = rest;
         if u32::from_be_bytes([m0, m1, m2, m3]) != wire::REQUEST {
@@ -184,9 +185,25 @@ impl<'a, R: Read, W: Write> Session<'a, R, W> {
         let room = self.take_room(carries);
         let data = memory.of(carries as usize);
         if request.command == command::WRITE {
-            stream.read_exact(data)?;
+            self.receive(&mut *stream, data)?;
         }
         Ok(Some((request, data, room)))
+    }
+
+    /// Reads data to write. A client that sends it slowly is at work as long as some of it comes.
+    fn receive(&self, stream: &mut R, mut data: &mut [u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            match stream.read(data) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    data = &mut data[count..];
+                    self.activity.goes_on();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until there is room for the data of a request. Requests under way need no other room,

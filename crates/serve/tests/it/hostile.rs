@@ -358,14 +358,30 @@ fn where_all_places_are_taken_the_client_that_is_idle_for_longest_gives_way() {
     assert!(is_closed(&mut second));
     asks(&mut first, &request(0, 3, 0, 0));
     asks(&mut third, &request(0, 3, 0, 0));
-    // Half a request is none.
-    std::thread::sleep(IDLE + Duration::from_millis(100));
+    // Half a request is none, if the rest does not come.
     let half = [request(0, 1, 0, 512), vec![1; 100]].concat();
     first.write_all(&half).expect("a part");
+    std::thread::sleep(IDLE + Duration::from_millis(100));
     asks(&mut third, &request(0, 3, 0, 0));
     still_serves(&running);
     assert!(is_closed(&mut first));
     asks(&mut third, &request(0, 3, 0, 0));
+}
+
+#[test]
+fn a_client_that_sends_a_request_slowly_keeps_its_place() {
+    let running = crowded();
+    let (mut slow, mut other) = (chosen(&running), chosen(&running));
+    slow.write_all(&request(0, 1, 0, 10)).expect("a part");
+    for byte in 0..10 {
+        std::thread::sleep(IDLE / 6);
+        if byte == 9 {
+            assert!(is_closed(&mut client(&running)), "nobody is idle");
+        }
+        slow.write_all(&[byte]).expect("a part");
+        asks(&mut other, &request(0, 3, 0, 0));
+    }
+    assert_eq!(answer(&mut slow), 0);
 }
 
 #[test]
