@@ -178,8 +178,9 @@ impl PlannedDevice {
             ..
         }) = span
         {
-            let made = self.directories.get((*ino, *lblk), || {
-                let mut bytes = vec![0; (*blocks as usize) << self.block_bits()];
+            let len = (*blocks as usize) << self.block_bits();
+            let made = self.directories.get((*ino, *lblk), len, || {
+                let mut bytes = vec![0; len];
                 self.fill(*content, *blocks, &mut bytes).map(|()| bytes)
             })?;
             let from = from as usize;
