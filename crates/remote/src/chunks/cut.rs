@@ -1,4 +1,5 @@
-//! Where chunks end: where the content says so, at the places where casync and desync cut as well.
+//! Where chunks end: where the content says so, at the places where casync cuts as well, and with
+//! usual sizes desync ([`ChunkSizes`]).
 //!
 //! A hash of the last 48 bytes (buzhash) says whether a chunk may end behind them: such a place is
 //! a *mark*. It depends on these bytes alone, so marks are searched in many parts of an image at
@@ -23,7 +24,11 @@ const LARGEST_AVERAGE: u64 = 4 << 20;
 
 /// Sizes of chunks.
 ///
-/// Stores of casync and desync share chunks with images that were cut by the same sizes.
+/// A store of casync shares chunks with images that were cut by the same sizes. So does one of
+/// desync where the smallest size is at most 0.75 of the average and the largest at least 1.4 times
+/// the average, but for the few chunks that casync lets end at exactly the smallest size. With
+/// other sizes, three that are the same among them, desync cuts elsewhere: casync keeps the divisor
+/// of the hash between the smallest and the largest size, and desync does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSizes {
     pub(super) min: u64,

@@ -6,8 +6,11 @@ use crate::error::RemoteError;
 use crate::options::RemoteOptions;
 use crate::pieces::{Pieces, Wanted};
 use crate::runtime;
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
+use extant_blockdev::{
+    BlockDevice, Completion, DeviceError, DeviceResult, Done, Request, SharedDevice,
+};
 use extant_sync::debug_assert_may_wait_for_device;
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,7 +21,8 @@ use tokio::sync::Semaphore;
 const LARGEST_INDEX: u64 = 1 << 30;
 /// What casync calls a store, unless it is told another name.
 const STORE: &str = "default.castr";
-/// Bytes of a read that are asked for before the first of them is waited for.
+/// Bytes of a read, and of the chunks for a batch, that are asked for before the first of them is
+/// waited for.
 const STEP: u64 = 8 << 20;
 
 /// Opens the image whose index is on the device `index`, with chunks from `store`.
@@ -61,13 +65,15 @@ pub(crate) fn store_beside(index: &OsStr) -> OsString {
 fn begin(name: String, index: Index, store: Store, options: &RemoteOptions) -> ChunkDevice {
     let largest = index.sizes[2];
     let zeroes = index.algorithm.digest(&vec![0; largest as usize]);
+    let in_flight = options.in_flight.clamp(1, 256);
     ChunkDevice {
         name,
+        worth_having: if store.is_far() { in_flight } else { 1 },
         shared: Arc::new(Shared {
             // At least two of the largest, or nothing would stay while another one comes.
             chunks: Pieces::new(options.cache_bytes.max(2 * largest)),
             most_ahead: (options.cache_bytes / 2 / index.sizes[1].max(1)) as usize,
-            in_flight: Semaphore::new(options.in_flight.clamp(1, 256)),
+            in_flight: Semaphore::new(in_flight),
             zeroes,
             store,
             index,
@@ -158,6 +164,8 @@ async fn bring(mut claim: Claim, len: u64) {
 #[derive(Debug)]
 struct ChunkDevice {
     name: String,
+    /// Requests that are worth having under way at once.
+    worth_having: usize,
     shared: Arc<Shared>,
 }
 
@@ -167,13 +175,80 @@ impl Drop for ChunkDevice {
     }
 }
 
+/// The chunks of a range of bytes: the number of the first one, and all of them.
+type Started = (u64, Vec<Wanted>);
+
 impl ChunkDevice {
-    fn start(&self, range: &Range<u64>) -> (u64, Vec<Wanted>) {
+    fn start(&self, range: &Range<u64>) -> Started {
         let chunks = self.shared.chunks_of(range);
         let first = chunks.start;
         let (wanted, claimed) = self.shared.chunks.want(chunks);
         self.shared.fetch(claimed);
         (first, wanted)
+    }
+
+    /// Copies a range of bytes out of its chunks, as these come.
+    fn take(
+        &self,
+        range: &Range<u64>,
+        (first, wanted): Started,
+        into: &mut [u8],
+    ) -> Result<(), Arc<RemoteError>> {
+        for (chunk, wanted) in (first..).zip(wanted) {
+            let bytes = match wanted {
+                Wanted::Held(bytes) => bytes,
+                Wanted::Coming(coming) => coming.wait()?,
+            };
+            let place = self.shared.index.range(chunk as usize);
+            let part = place.start.max(range.start)..place.end.min(range.end);
+            let to = (part.start - range.start) as usize..(part.end - range.start) as usize;
+            let from = (part.start - place.start) as usize..(part.end - place.start) as usize;
+            into[to].copy_from_slice(&bytes[from]);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, read: &Range<u64>, error: Arc<RemoteError>) -> DeviceError {
+        DeviceError::Io {
+            op: "read",
+            device: self.name.clone(),
+            offset: read.start,
+            len: read.end - read.start,
+            source: std::io::Error::new(error.kind(), error),
+        }
+    }
+
+    /// Makes the chunks of a request come that is no longer than a step.
+    fn start_request(&self, request: &Request) -> Option<(Range<u64>, Started)> {
+        let (Request::Read { .. }, Some((offset, len))) = (request, request.range()) else {
+            return None;
+        };
+        if len > STEP || self.check_range("read", offset, len).is_err() {
+            return None;
+        }
+        let range = offset..offset + len;
+        let started = self.start(&range);
+        Some((range, started))
+    }
+
+    fn end_request(
+        &self,
+        request: &mut Request,
+        started: Option<(Range<u64>, Started)>,
+    ) -> DeviceResult<()> {
+        match (request, started) {
+            (Request::Read { buf, .. }, Some((range, started))) => {
+                if let Some(ahead) = self.shared.chunks.note_read(&range) {
+                    self.fetch_ahead(ahead);
+                }
+                let taken = self.take(&range, started, buf);
+                taken.map_err(|error| self.failed(&range, error))
+            }
+            (Request::Read { offset, buf }, None) => self.read_at(*offset, buf),
+            (other, _) => other.range().map_or(Ok(()), |(offset, len)| {
+                self.check_writable("write", offset, len)
+            }),
+        }
     }
 
     fn fetch_ahead(&self, range: Range<u64>) {
@@ -213,26 +288,11 @@ impl BlockDevice for ChunkDevice {
         if let Some(ahead) = self.shared.chunks.note_read(&read) {
             self.fetch_ahead(ahead);
         }
-        while let Some((step, (first, wanted))) = current {
+        while let Some((step, started)) = current {
             let next = step_from(step.end);
-            for (chunk, wanted) in (first..).zip(wanted) {
-                let bytes = match wanted {
-                    Wanted::Held(bytes) => Ok(bytes),
-                    Wanted::Coming(coming) => coming.wait(),
-                };
-                let bytes = bytes.map_err(|error| DeviceError::Io {
-                    op: "read",
-                    device: self.name.clone(),
-                    offset,
-                    len,
-                    source: std::io::Error::new(error.kind(), error),
-                })?;
-                let place = self.shared.index.range(chunk as usize);
-                let part = place.start.max(step.start)..place.end.min(step.end);
-                let into = (part.start - offset) as usize..(part.end - offset) as usize;
-                let from = (part.start - place.start) as usize..(part.end - place.start) as usize;
-                buf[into].copy_from_slice(&bytes[from]);
-            }
+            let into = (step.start - offset) as usize..(step.end - offset) as usize;
+            let taken = self.take(&step, started, &mut buf[into]);
+            taken.map_err(|error| self.failed(&read, error))?;
             current = next;
         }
         Ok(())
@@ -244,6 +304,53 @@ impl BlockDevice for ChunkDevice {
 
     fn flush(&self) -> DeviceResult<()> {
         Ok(())
+    }
+
+    /// Does the requests in order, while the chunks of those that follow come.
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        debug_assert_may_wait_for_device();
+        let mut done = Vec::with_capacity(batch.len());
+        let mut rest = batch.into_iter();
+        let mut under_way = VecDeque::new();
+        let (mut bytes_coming, mut counted) = (0, 0);
+        let (mut failed, mut cancelled) = (false, false);
+        loop {
+            while bytes_coming < STEP {
+                let Some(request) = rest.next() else {
+                    break;
+                };
+                let started = self.start_request(&request);
+                let mut bytes = 0;
+                if let Some((_, (first, wanted))) = &started {
+                    // Neighbours share a chunk.
+                    let behind = first + wanted.len() as u64;
+                    for chunk in counted.clamp(*first, behind)..behind {
+                        let range = self.shared.index.range(chunk as usize);
+                        bytes += range.end - range.start;
+                    }
+                    counted = behind;
+                }
+                bytes_coming += bytes;
+                under_way.push_back((request, started, bytes));
+            }
+            let Some((mut request, started, bytes)) = under_way.pop_front() else {
+                break;
+            };
+            cancelled |= failed && matches!(request, Request::Flush);
+            let result = if cancelled {
+                Err(DeviceError::Cancelled)
+            } else {
+                self.end_request(&mut request, started)
+            };
+            bytes_coming -= bytes;
+            failed |= result.is_err();
+            done.push(Done { request, result });
+        }
+        Completion::ended(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.worth_having
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {

@@ -55,9 +55,9 @@ pub struct ChunkReport {
 }
 
 /// Cuts an image into chunks, puts those that are new into the directory `store`, and writes the
-/// index (`.caibx`) to the device `index`, which is empty and grows. Chunks end where casync and
-/// desync let them end, and both read what is made. `progress` is called with numbers of bytes of
-/// the image that are done.
+/// index (`.caibx`) to the device `index`, which is empty and grows. Chunks end where casync lets
+/// them end, and with the sizes that [`ChunkSizes`] names desync too; both read what is made.
+/// `progress` is called with numbers of bytes of the image that are done.
 ///
 /// All chunks are durable before the end of the index is written, without which nothing reads it.
 /// To flush it is left to the caller.

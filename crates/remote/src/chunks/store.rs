@@ -83,6 +83,11 @@ impl Store {
         })
     }
 
+    /// Whether each chunk takes a round trip to a server.
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self, Self::Remote { .. })
+    }
+
     /// Brings a chunk of `len` bytes and checks it.
     pub(super) async fn get(
         &self,

@@ -1,8 +1,11 @@
 //! Images in chunks, made by casync and read by us, and the other way round.
 
 use crate::s3::S3;
+use crate::server::{Answer, Server, answer, whole};
 use crate::support::{hasty, object, read_all, text};
-use extant_blockdev::{BlockDevice, DeviceResult, FileOptions, MemoryDevice, SharedDevice};
+use extant_blockdev::{
+    BlockDevice, DeviceError, DeviceResult, FileOptions, MemoryDevice, Request, SharedDevice,
+};
 use extant_remote::{
     ChunkOptions, ChunkReport, ChunkSizes, RemoteOptions, chunk_store_beside, make_chunks, open,
     open_chunks,
@@ -12,9 +15,11 @@ use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::IoSlice;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Bytes with repetitions and zeroes, as images have.
 fn blob() -> Vec<u8> {
@@ -134,6 +139,91 @@ fn memory_that_holds_few_chunks_is_enough() {
     options.in_flight = 1;
     let device = opened_with(&index, options).unwrap();
     assert!(read_all(&device).unwrap() == bytes);
+}
+
+#[test]
+fn the_chunks_of_a_batch_come_from_a_server_together() {
+    let bytes = blob();
+    let dir = tempfile::tempdir().unwrap();
+    let (index, store) = (dir.path().join("x.caibx"), dir.path().join("store"));
+    let image = MemoryDevice::new(bytes.len() as u64);
+    image.write_at(0, &bytes).unwrap();
+    let sizes = options([4096, 16_384, 65_536], 1);
+    make_as(&image, &index, &store, &sizes).unwrap();
+    assert_eq!(opened_with_store(&index, &store).unwrap().in_flight(), 1);
+    let root = dir.path().to_owned();
+    let server = Server::start(move |asked| {
+        std::thread::sleep(Duration::from_millis(20));
+        match fs::read(root.join(asked.path.trim_start_matches('/'))) {
+            Ok(chunk) => Answer::Bytes(whole(asked, &chunk, "\"one\"")),
+            Err(_) => Answer::Bytes(answer(
+                "404 Not Found",
+                &[("Content-Length", "0".to_owned())],
+                b"",
+            )),
+        }
+    });
+    let file = FileOptions::read_only().open(&index).unwrap();
+    for (cache_bytes, in_flight) in [(64 << 20, 8), (0, 5)] {
+        let mut options = RemoteOptions::default();
+        (options.cache_bytes, options.in_flight) = (cache_bytes, in_flight);
+        let device = open_chunks(&file, server.url("store").as_ref(), options).unwrap();
+        assert_eq!(device.in_flight(), in_flight);
+        // Backwards, so that nothing is read ahead; some in the same chunk, one over many.
+        let mut places: Vec<(u64, usize)> = (0..30).rev().map(|n| (n * 49_999, 500)).collect();
+        places.extend([
+            (1_400_150, 50),
+            (1_400_100, 50),
+            (9, 300_000),
+            (2_999_000, 2000),
+        ]);
+        let (before, size) = (server.requests(), device.size());
+        let mut batch: Vec<_> = places.iter().map(|&(at, n)| Request::read(at, n)).collect();
+        batch.push(Request::Flush);
+        batch.push(Request::read(size - 1, 2));
+        batch.push(Request::write_copy(0, &[IoSlice::new(&[1; 512])]));
+        batch.push(Request::Flush);
+        let done = device.submit(batch).wait();
+        let requests = server.requests() - before;
+        assert!(requests >= 30, "{requests} requests");
+        if cache_bytes > 0 {
+            let all = chunk_files(&store).len() as u64;
+            assert!(requests <= all, "{requests} requests for {all} chunks");
+        }
+        let mut done = done.into_iter();
+        for (at, len) in places {
+            let read = done.next().unwrap();
+            read.result.unwrap();
+            let buf = read.request.into_read_buf().unwrap();
+            let at = at as usize;
+            assert!(buf[..] == bytes[at..at + len], "{len} bytes at {at}");
+        }
+        done.next().unwrap().result.unwrap();
+        let outside = done.next().unwrap().result.unwrap_err();
+        assert!(
+            matches!(outside, DeviceError::OutOfRange { .. }),
+            "{outside}"
+        );
+        let write = done.next().unwrap().result.unwrap_err();
+        assert!(matches!(write, DeviceError::ReadOnly { .. }), "{write}");
+        let last = done.next().unwrap().result.unwrap_err();
+        assert!(matches!(last, DeviceError::Cancelled), "{last}");
+        assert!(done.next().is_none());
+        if in_flight == 8 {
+            let most = server.largest_transfer();
+            assert!((5..=8).contains(&most), "{most} requests at once");
+        }
+    }
+    // One that is missing fails its own request, and no other.
+    let device = open_chunks(&file, server.url("store").as_ref(), hasty()).unwrap();
+    for chunk in chunk_files(&store) {
+        fs::remove_file(chunk).unwrap();
+    }
+    let hole = Request::read(2_000_000, 100);
+    let done = device.submit(vec![Request::read(0, 100), hole]).wait();
+    let missing = done[0].result.as_ref().unwrap_err();
+    assert!(text(missing).contains("404"), "{missing}");
+    assert!(done[1].result.is_ok());
 }
 
 #[test]
