@@ -140,6 +140,26 @@ fn the_configuration_of_an_image_is_written_when_asked() {
     let run = extant(["mkfs", &new, "--from", &tree, "--config-out", &config]).fails(1);
     assert!(run.stderr.contains("no source is one"), "{}", run.stderr);
     extant(["mkfs", &new, "--from", &layout, "--config-out", &new]).fails(2);
+    // A configuration is replaced by another; something else is when that is said.
+    let other = place.arg("other");
+    let write = |more: &[&str]| {
+        let args = ["mkfs", &new, "--from", &layout, "--config-out"];
+        extant(args.iter().chain(more).chain(&["-q"]))
+    };
+    write(&[&config]).ok();
+    for content in ["", "[]", "no JSON"] {
+        fs::write(&other, content).unwrap();
+        if !content.is_empty() {
+            let said = write(&[&other]).fails(1).stderr;
+            assert!(said.contains("--force"), "{said}");
+            assert_eq!(fs::read_to_string(&other).unwrap(), content);
+        }
+        write(&[&other, "--force"]).ok();
+        assert!(fs::read(&other).unwrap() == fs::read(&config).unwrap());
+    }
+    fs::write(&other, "").unwrap();
+    write(&[&other]).ok();
+    assert!(fs::read(&other).unwrap() == fs::read(&config).unwrap());
     let run = extant([
         "mkfs",
         &new,
@@ -190,4 +210,43 @@ fn sources_are_put_over_each_other_and_bytes_are_the_same_for_all_threads() {
     extant(["cat", &format!("{one}:/usr/lib/libtwo.so.6")]).ok();
     let run = extant(["mkfs", &one, "--from", "-", "--from", "-"]).fails(2);
     assert!(run.stderr.contains("read once"), "{}", run.stderr);
+}
+
+#[test]
+fn a_configuration_takes_the_place_of_no_image_and_no_source() {
+    let place = Place::in_memory();
+    let source = place.planted("tree", &small_plan());
+    fs::write(place.join("base.tar"), [0; 1024]).unwrap();
+    symlink("r.img", place.join("link")).unwrap();
+    fs::create_dir(place.join("sub")).unwrap();
+    let refused = |image: &str, out: &str, what: &str| {
+        let args = ["mkfs", image, "--from", &source, "--from", "base.tar"];
+        let options = ["--config-out", out, "--force"];
+        let run = extant_with(args.iter().chain(&options), |command| {
+            command.current_dir(place.path());
+        });
+        let said = run.fails(2).stderr;
+        assert!(said.contains(what), "{image}, {out}: {said}");
+        assert!(!place.join("r.img").exists(), "{image}, {out}");
+    };
+    let full = place.arg("r.img");
+    for (image, out) in [
+        ("r.img", "r.img"),
+        ("r.img", "./r.img"),
+        ("./r.img", "sub/../r.img"),
+        ("r.img", &full),
+        (&full, "r.img"),
+        ("r.vmdk", "./r-flat.vmdk"),
+    ] {
+        refused(image, out, "names the image");
+    }
+    refused("r.img", "./base.tar", "names a source");
+    assert_eq!(fs::read(place.join("base.tar")).unwrap(), [0; 1024]);
+    // Neither what a link leads to.
+    fs::write(place.join("r.img"), "").unwrap();
+    let args = ["mkfs", "link", "--from", &source, "--config-out", "r.img"];
+    extant_with(args, |command| {
+        command.current_dir(place.path());
+    })
+    .fails(2);
 }

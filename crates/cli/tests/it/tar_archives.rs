@@ -1,6 +1,8 @@
 //! `tar`: archives that other programs read.
 
-use crate::support::{Place, as_mke2fs_keeps, change, extant, faithful, on_a_terminal, small_plan};
+use crate::support::{
+    Place, as_mke2fs_keeps, change, extant, extant_with, faithful, on_a_terminal, small_plan,
+};
 use extant_testkit::oracle::mke2fs;
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
 use extant_testkit::require;
@@ -202,5 +204,53 @@ fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere
         .fails(1);
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
         extant(["cat", &format!("{other}:/z-good")]).ok();
+    }
+}
+
+#[test]
+fn an_image_in_a_source_is_left_out_of_that_source_only() {
+    let place = Place::in_memory();
+    let (dir, other) = (place.join("d"), place.join("other"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(dir.join("file"), "file").unwrap();
+    std::fs::write(other.join("init"), "init").unwrap();
+    let tar = place.arg("base.tar");
+    let from = ["-C", &place.arg("other"), "init"];
+    tool("tar").args(["-cf", &tar]).args(from).ok();
+    let (image, dir) = (place.arg("d/init"), place.arg("d"));
+    for base in [&tar, &place.arg("other")] {
+        for _ in 0..2 {
+            extant(["mkfs", &image, "--from", base, "--from", &dir, "-q"]).ok();
+            let read = |path| extant(["cat", &format!("{image}:{path}")]).ok().text();
+            assert_eq!(read("/init"), "init");
+            assert_eq!(read("/file"), "file");
+        }
+    }
+    let patterns = ["--exclude", "!init", "-q"];
+    extant(["mkfs", &image, "--from", &dir].iter().chain(&patterns)).ok();
+    extant(["cat", &format!("{image}:/init")]).fails(1);
+}
+
+#[test]
+fn compressed_archives_are_unpacked_beside_an_image_with_a_bare_name() {
+    let place = Place::in_memory();
+    let dir = place.join("d");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("file"), "file").unwrap();
+    let tar = place.arg("d.tar.gz");
+    tool("tar")
+        .args(["-czf", &tar, "-C", &place.arg("d"), "."])
+        .ok();
+    let made = |image: &str| {
+        extant_with(["mkfs", image, "--from", "d.tar.gz", "-q"], |command| {
+            let nowhere = place.join("nowhere");
+            command.current_dir(place.path()).env("TMPDIR", nowhere);
+        })
+    };
+    for image in ["new.img", "./other.img", "d/third.img"] {
+        made(image).ok();
+        let file = format!("{}:/file", place.arg(image));
+        assert_eq!(extant(["cat", &file]).ok().text(), "file");
     }
 }

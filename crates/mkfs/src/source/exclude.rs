@@ -16,12 +16,12 @@ use super::error::{SourceError, SourceResult};
 use super::glob::PathGlob;
 
 /// A list of patterns.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excludes {
     rules: Vec<Rule>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     paths: PathGlob,
     takes_back: bool,
@@ -45,6 +45,14 @@ impl Excludes {
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { rules })
+    }
+
+    /// These patterns, and others after them.
+    pub(super) fn with(&self, others: &Self) -> Self {
+        let rules = self.rules.iter().chain(&others.rules);
+        Self {
+            rules: rules.cloned().collect(),
+        }
     }
 
     /// Returns whether there is no pattern.

@@ -4,6 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use super::error::SourceResult;
+use super::exclude::Excludes;
+
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -23,6 +26,7 @@ pub struct Source {
     path: PathBuf,
     form: Form,
     tag: Option<String>,
+    excludes: Excludes,
 }
 
 impl Source {
@@ -34,6 +38,7 @@ impl Source {
             path: path.into(),
             form: Form::ByContent,
             tag: None,
+            excludes: Excludes::default(),
         }
     }
 
@@ -72,7 +77,19 @@ impl Source {
             path: PathBuf::from(OsString::from_vec(path.to_vec())),
             form,
             tag: tag.transpose()?.filter(|tag| !tag.is_empty()),
+            excludes: Excludes::default(),
         })
+    }
+
+    /// Leaves out what matches a pattern, if this is a directory whose files are taken. No pattern
+    /// of [`SourceOptions::excludes`](super::SourceOptions::excludes) takes it back.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Pattern`](super::SourceError::Pattern) for a pattern that is none.
+    pub fn leave_out(&mut self, pattern: impl AsRef<[u8]>) -> SourceResult<()> {
+        self.excludes = self.excludes.with(&Excludes::new([pattern])?);
+        Ok(())
     }
 
     /// Returns the path; `-` is the standard input.
@@ -86,6 +103,10 @@ impl Source {
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.form == Form::ByContent && self.path.as_os_str() != "-" && self.path.is_dir()
+    }
+
+    pub(super) const fn excludes(&self) -> &Excludes {
+        &self.excludes
     }
 
     pub(super) const fn form(&self) -> Form {

@@ -113,7 +113,6 @@ struct Layer {
 /// How sources are read.
 struct Read<'a> {
     options: &'a SourceOptions,
-    scan: ScanOptions,
     tar: TarOptions,
     /// How an archive is read that is known to hold an image: what stays out is said of the files
     /// in the image.
@@ -125,10 +124,6 @@ impl<'a> Read<'a> {
         let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
         Self {
             options,
-            scan: ScanOptions {
-                excludes: options.excludes.clone(),
-                threads: None,
-            },
             tar: TarOptions {
                 excludes: options.excludes.clone(),
                 spool_dir: spool_dir.clone(),
@@ -137,6 +132,14 @@ impl<'a> Read<'a> {
                 excludes: Excludes::default(),
                 spool_dir,
             },
+        }
+    }
+
+    /// How a directory is scanned.
+    fn scan(&self, source: &Source) -> ScanOptions {
+        ScanOptions {
+            excludes: self.options.excludes.with(source.excludes()),
+            threads: None,
         }
     }
 
@@ -159,7 +162,7 @@ impl<'a> Read<'a> {
         }
         let is_directory = source.is_directory();
         let mut tree = if is_directory {
-            scan_directory(path, &self.scan)?
+            scan_directory(path, &self.scan(source))?
         } else {
             read_tar(path, &self.tar)?
         };
@@ -191,7 +194,7 @@ impl<'a> Read<'a> {
                 self.image(&oci::Store::Archive { tree: &tree, path }, kind, tag)
             }
             Form::ByContent if source.is_directory() => {
-                let mut tree = scan_directory(path, &self.scan)?;
+                let mut tree = scan_directory(path, &self.scan(source))?;
                 if let Some(kind) = container::kind(&tree) {
                     return self.image(&oci::Store::Directory(path), kind, None);
                 }

@@ -12,6 +12,7 @@ use extant::{Escaped, OpenSpec};
 use extant_blockdev::BlockDevice;
 use extant_format::BlockSize;
 use extant_formats::Format as Container;
+use extant_image::ImageLocation;
 use extant_mkfs::defaults::{
     FeatureRequest, FormatOptions, InodeDensity, JournalSize, Profile, TableInit as Tables,
 };
@@ -103,7 +104,7 @@ impl Config {
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
             ));
         }
-        let from = sources::of_image(args)?;
+        let mut from = sources::of_image(args)?;
         if location.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: a new image has no journal to replay",
@@ -140,8 +141,9 @@ impl Config {
             None => Window::new(&args.image, container, location)?,
         };
         let size = size_of(&args.plan, &args.image, &window)?;
-        let own = sources::image_inside(args, &from);
-        let mut plan = Plan::new(&args.plan, from, size, window.sector_size, own)?;
+        sources::check_config_out(args, container, &from)?;
+        sources::leave_image_out(args, &mut from)?;
+        let mut plan = Plan::new(&args.plan, from, size, window.sector_size)?;
         let own = |dir: &Path| sources::pattern_inside(args, dir);
         plan.tables.leave_out(own)?;
         Ok(Self {
@@ -165,10 +167,11 @@ impl Config {
     }
 
     /// Where data of an archive goes that cannot be read in place: where there must be room for it
-    /// anyway.
-    pub(super) fn spool_dir(&self) -> Option<&Path> {
-        let dir = self.image.parent();
-        dir.filter(|dir| !dir.as_os_str().is_empty() && dir.is_dir())
+    /// anyway. An image that is not named by a path has no such place.
+    pub(super) fn spool_dir(&self) -> Option<PathBuf> {
+        let location = ImageLocation::parse(self.image.as_os_str()).ok()?;
+        let dir = sources::parent_of(location.path()?);
+        dir.is_dir().then(|| dir.to_owned())
     }
 }
 
@@ -182,7 +185,7 @@ impl Plan {
         };
         let size = size_of(args, Path::new(""), &nowhere)?;
         let from = sources::named(args)?;
-        let mut plan = Self::new(args, from, size, nowhere.sector_size, Vec::new())?;
+        let mut plan = Self::new(args, from, size, nowhere.sector_size)?;
         // Threads of their own end when the plan is made, and are not there when clients come.
         plan.threads = plan
             .threads
@@ -190,19 +193,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks what was asked for; `own` are patterns for what stays out beside it.
-    fn new(
-        args: &args::Plan,
-        from: Vec<Source>,
-        size: Size,
-        sector_size: u32,
-        own: Vec<Vec<u8>>,
-    ) -> Outcome<Self> {
+    /// Checks what was asked for.
+    fn new(args: &args::Plan, from: Vec<Source>, size: Size, sector_size: u32) -> Outcome<Self> {
         let epoch = source_date_epoch()?;
         let format = Format::new(args)?;
-        let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
-        let excludes = Excludes::new(asked.chain(own))
-            .map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
+        let asked = args.exclude.iter().map(|p| p.as_bytes());
+        let excludes =
+            Excludes::new(asked).map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
         let owner = args
             .owner
             .as_deref()

@@ -112,7 +112,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
         None => Replaces::Nothing,
     };
     let names = Names { image, second };
-    let spool_dir = config.spool_dir().map(Path::to_owned);
+    let spool_dir = config.spool_dir();
     let tree = config.plan.tree(spool_dir.as_deref());
     let tree = tree.map_err(|e| failure(&config, e))?;
     sources::check_config(&config)?;
@@ -129,7 +129,7 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     };
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
-    sources::write_config(&config)?;
+    sources::write_config(&config, args.force)?;
     warn_of_no_journal(&Escaped::path(&config.image), &options, &report);
     match config.say {
         Say::Nothing => Ok(()),

@@ -3,14 +3,22 @@
 use super::config::Config;
 use super::failure;
 use crate::args::{Mkfs, Plan};
+use crate::container::second_file;
 use crate::failure::{Failure, Outcome};
 use extant::Escaped;
+use extant_formats::Format as Container;
+use extant_image::ImageLocation;
 use extant_mkfs::source::Source;
-use std::fs::Permissions;
-use std::io::Write;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::fs::{File, Permissions};
+use std::io::{BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of a file that is taken for a configuration.
+const CONFIG_MAX: u64 = 64 << 20;
 
 /// The sources by their names on the command line.
 pub(super) fn named(args: &Plan) -> Outcome<Vec<Source>> {
@@ -33,11 +41,6 @@ pub(super) fn of_image(args: &Mkfs) -> Outcome<Vec<Source>> {
     for source in &from {
         refuse_same_file(args, source)?;
     }
-    if args.config_out.as_deref() == Some(&args.image) {
-        return Err(Failure::usage(
-            "--config-out names the image: give the configuration another name",
-        ));
-    }
     Ok(from)
 }
 
@@ -58,26 +61,36 @@ fn refuse_same_file(args: &Mkfs, source: &Source) -> Outcome {
     Ok(())
 }
 
-/// Patterns for the image itself, if it lies in a directory it is made from: the last image of a
-/// build that is run again is no part of the next.
-pub(super) fn image_inside(args: &Mkfs, from: &[Source]) -> Vec<Vec<u8>> {
-    let patterns = from
-        .iter()
-        .map(|source| pattern_inside(args, source.path()));
-    patterns.flatten().collect()
+/// The directory of a path.
+pub(super) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A path without links and dots on the way to its last name, which need not be there.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    let parent = parent_of(path).canonicalize().ok()?;
+    Some(parent.join(path.file_name()?))
+}
+
+/// Leaves the image itself out of directories it is made from: the last image of a build that is
+/// run again is no part of the next.
+pub(super) fn leave_image_out(args: &Mkfs, from: &mut [Source]) -> Outcome {
+    for source in from {
+        if let Some(pattern) = pattern_inside(args, source.path()) {
+            source.leave_out(pattern).map_err(Failure::new)?;
+        }
+    }
+    Ok(())
 }
 
 /// A pattern for the image itself, if it lies in this directory.
 pub(super) fn pattern_inside(args: &Mkfs, dir: &Path) -> Option<Vec<u8>> {
-    let image = args.image.canonicalize().or_else(|_| {
-        let parent = match args.image.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = args.image.file_name().unwrap_or_default();
-        parent.canonicalize().map(|parent| parent.join(name))
-    });
-    let (image, dir) = (image.ok()?, dir.canonicalize().ok()?);
+    let image = args.image.canonicalize().ok();
+    let image = image.or_else(|| place_of(&args.image))?;
+    let dir = dir.canonicalize().ok()?;
     let inside = image.strip_prefix(dir).ok()?;
     if inside.as_os_str().is_empty() {
         return None;
@@ -92,6 +105,54 @@ pub(super) fn pattern_inside(args: &Mkfs, dir: &Path) -> Option<Vec<u8>> {
     Some(pattern)
 }
 
+/// Refuses a configuration in the place of the image or a source, or of what is none.
+pub(super) fn check_config_out(args: &Mkfs, container: Container, from: &[Source]) -> Outcome {
+    let Some(out) = &args.config_out else {
+        return Ok(());
+    };
+    let places = |path: &Path| [place_of(path), path.canonicalize().ok()];
+    let taken: Vec<PathBuf> = places(out).into_iter().flatten().collect();
+    let is_taken = |path: &Path| places(path).iter().flatten().any(|at| taken.contains(at));
+    let location = ImageLocation::parse(args.image.as_os_str()).ok();
+    let disk = location.as_ref().and_then(ImageLocation::path);
+    let second = second_file(&args.image, container);
+    let images = [Some(&*args.image), disk, second.as_deref()];
+    if images.into_iter().flatten().any(is_taken) {
+        return Err(Failure::usage(
+            "--config-out names the image: give the configuration another name",
+        ));
+    }
+    let mut files = from.iter().filter(|source| !is_stream(source));
+    if files.any(|source| is_taken(source.path())) {
+        return Err(Failure::usage(
+            "--config-out names a source: give the configuration another name",
+        ));
+    }
+    if !args.force && !may_be_replaced(out) {
+        return Err(Failure::new(format!(
+            "{} contains something else than a configuration: --force replaces it",
+            Escaped::path(out)
+        )));
+    }
+    Ok(())
+}
+
+/// Whether at a path is nothing to lose: no regular file, an empty one, or a configuration.
+fn may_be_replaced(path: &Path) -> bool {
+    let Ok(meta) = path.metadata() else {
+        return true;
+    };
+    if !meta.is_file() || meta.len() == 0 {
+        return true;
+    }
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    let parsed =
+        || serde_json::from_reader::<_, BTreeMap<String, IgnoredAny>>(BufReader::new(file)).is_ok();
+    meta.len() <= CONFIG_MAX && parsed()
+}
+
 /// Refuses to write the configuration of a container image where there is none.
 pub(super) fn check_config(config: &Config) -> Outcome {
     if config.config_out.is_some() && config.plan.image_config().is_none() {
@@ -104,15 +165,18 @@ pub(super) fn check_config(config: &Config) -> Outcome {
 }
 
 /// Writes the configuration of a container image where it was asked for.
-pub(super) fn write_config(config: &Config) -> Outcome {
+pub(super) fn write_config(config: &Config, force: bool) -> Outcome {
     let (Some(path), Some(json)) = (&config.config_out, config.plan.image_config()) else {
         return Ok(());
     };
-    let dir = match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
+    let dir = parent_of(path);
     let write = || -> std::io::Result<()> {
+        // The image may have come there by another name, such as `fd:3`.
+        if !force && !may_be_replaced(path) {
+            return Err(std::io::Error::other(
+                "something else than a configuration is there now",
+            ));
+        }
         // Into what is no regular file it is written as it comes.
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             return std::fs::write(path, json);
