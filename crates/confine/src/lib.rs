@@ -81,7 +81,7 @@ impl Confinement {
     }
 
     /// Keeps the files beneath an open directory readable, by their names beneath it, and for root
-    /// whoever they belong to. There may be several.
+    /// whoever they belong to; of a file that is open itself, that one. There may be several.
     pub fn directory(mut self, directory: File) -> Self {
         self.directories.push(Arc::new(directory));
         self

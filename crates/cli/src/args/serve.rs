@@ -22,7 +22,7 @@ What IMAGE is, is seen from its content, as by `extant convert`. An image that i
 to at will may look like another format: --image-format raw takes its bytes as they are.
 
 With --from the image is nowhere: it is planned as `extant mkfs` would make it, with the same \
-options, and each block is made when a client reads it, data from the files of DIR or the archive. \
+options, and each block is made when a client reads it, data from the files of DIR, the archive and --add. \
 These must stay as they are. What has changed or is gone gives clients an I/O error, and its name \
 goes to standard error. With --writable changes go to a temporary file (in TMPDIR), and are gone \
 at the end. The UUID is another one each time, unless --uuid or SOURCE_DATE_EPOCH says which.
@@ -31,7 +31,7 @@ It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all
 
 There is no encryption and no password: a Unix socket is for the users who may write to it, a port \
 for everybody who can reach it. The process that answers clients can open no files (but those of \
-the DIR that it serves) and make no connections. --no-sandbox turns that off.")]
+the DIR that it serves, and what --add puts into it) and make no connections. --no-sandbox turns that off.")]
 pub(crate) struct Serve {
     /// The image or block device
     #[arg(required_unless_present = "from", conflicts_with = "from")]

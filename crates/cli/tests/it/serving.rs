@@ -210,6 +210,50 @@ fn a_directory_is_served_as_the_image_that_mkfs_makes_of_it() {
 }
 
 #[test]
+fn what_is_added_is_served_from_where_it_is() {
+    let place = Place::in_memory();
+    let source = source(&place);
+    let tar = place.arg("base.tar");
+    let input = place.path().join("in");
+    std::fs::create_dir(&input).expect("a directory");
+    std::fs::write(input.join("base"), vec![1; 50_000]).expect("a file");
+    tool("tar")
+        .args(["-cf", &tar, "-C", &place.arg("in"), "."])
+        .ok();
+    std::fs::write(place.path().join("single"), vec![2; 70_000]).expect("a file");
+    std::os::unix::fs::symlink("source", place.path().join("link")).expect("a link");
+    let (image, copy) = (place.arg("image"), place.arg("copy"));
+    let (single, link) = (place.arg("single"), place.arg("link"));
+    for (from, added) in [
+        (&tar, vec![format!("{single}=/etc/single")]),
+        (&tar, vec![format!("{source}=/tree"), format!("{link}=/")]),
+        (&tar, vec![format!("{link}/=/tree")]),
+        (
+            &place.arg("in"),
+            vec![format!("{single}=/in/"), format!("{source}=/")],
+        ),
+    ] {
+        let mut args = vec!["--from", from.as_str()];
+        for host in &added {
+            args.extend(["--add", host.as_str()]);
+        }
+        extant_with(["mkfs", &image, "-q"].iter().chain(&args), |command| {
+            command.env(EPOCH.0, EPOCH.1);
+        })
+        .ok();
+        args.extend(["--nbd", "127.0.0.1:0"]);
+        let serving = Serving::with(&args, |command| {
+            command.env(EPOCH.0, EPOCH.1);
+        });
+        assert_eq!(status(serving.worker(), "Seccomp:").as_deref(), Some("2"));
+        tool("nbdcopy").args([&serving.uri, &copy]).ok();
+        assert_clean(copy.as_ref());
+        assert!(same(&image, &copy), "{added:?}");
+        assert_eq!(serving.end(), Some(0));
+    }
+}
+
+#[test]
 fn archives_are_served_from_files_and_from_standard_input() {
     let place = Place::in_memory();
     let source = source(&place);

@@ -10,9 +10,10 @@ use extant_mkfs::source::{
 };
 use extant_mkfs::tables::{self, Contexts, IdMap, IdRange, Table, TableResult, split_kind};
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Tables that were read, and what is added.
 #[derive(Debug, Default)]
@@ -105,6 +106,27 @@ impl Tables {
         }
         Ok(tree)
     }
+}
+
+/// The files and directories of the host that are added and have data: what is read when their
+/// image is.
+pub(in crate::commands) fn hosts_with_data(asked: &Asked) -> Vec<PathBuf> {
+    let hosts = asked.add.iter().filter_map(|host| host_of(host).ok());
+    let hosts = hosts.filter_map(|host| match host {
+        Addition::Host { from, .. } => {
+            // A symbolic link stands for itself; with a slash at its end, for a directory.
+            let is = |path: &Path, what: fn(&Metadata) -> bool| {
+                path.symlink_metadata().is_ok_and(|meta| what(&meta))
+            };
+            let plain = from.components().as_path();
+            if is(plain, Metadata::is_file) {
+                return Some(plain.to_owned());
+            }
+            is(&from, Metadata::is_dir).then_some(from)
+        }
+        _ => None,
+    });
+    hosts.collect()
 }
 
 /// Parts `HOST=/PATH`, at the last place where it can be.

@@ -1,12 +1,14 @@
 //! The process that answers clients.
 //!
 //! It opens the disk and listens; then it opens nothing and connects to nothing any more, except
-//! that it reads files beneath the directory it serves.
+//! that it reads files beneath the directories it serves, and those that were added to them.
 
 use super::{answer, disk};
 use crate::args::{Serve, Whereabouts};
+use crate::commands::mkfs::hosts_with_data;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{shown, whole_image};
+use extant::Escaped;
 use extant_blockdev::{NbdDevice, NbdOptions, SharedDevice};
 use extant_confine::Confinement;
 use extant_fuse::{Options, Signals, machine_memory};
@@ -86,14 +88,20 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
     })
 }
 
-/// The directories whose files are read while clients are answered.
+/// The directories whose files are read while clients are answered, and single files that are.
 fn directories_of(args: &Serve) -> Outcome<Vec<File>> {
     let sources = args.plan.sources.from.iter();
     let sources = sources.filter_map(|text| Source::parse(text).ok());
     let directories = sources.filter(Source::is_directory);
-    directories
-        .map(|directory| Ok(File::open(directory.path())?))
-        .collect()
+    let directories = directories.map(|directory| directory.path().to_owned());
+    let all = directories.chain(hosts_with_data(&args.plan.tables));
+    all.map(|path| {
+        File::open(&path).map_err(|e| {
+            let path = Escaped::path(&path);
+            Failure::new(format!("{path} cannot be opened to be served: {e}"))
+        })
+    })
+    .collect()
 }
 
 /// Waits until the threads that planned are gone: Landlock does not reach threads that are there.
