@@ -234,12 +234,13 @@ impl<'a> Read<'a> {
         tag: Option<&str>,
     ) -> SourceResult<Opened> {
         let image = oci::find(store, kind, tag, self.options.platform.as_ref())?;
+        let allowed = image.allowance();
         let layers: Vec<SourceResult<Layer>> = image
             .layers
             .par_iter()
             .with_max_len(1)
             .map(|blob| {
-                let bytes = blob.open(&self.tar)?;
+                let bytes = blob.open(&self.tar, &allowed)?;
                 Ok(Layer {
                     survey: survey(&bytes, &blob.name)?,
                     bytes,

@@ -13,12 +13,14 @@
 //! is hostile input: names are no paths outside, JSON has at most `JSON_MAX` bytes, indexes in
 //! indexes end, and what has a digest is compared with it before it is used.
 
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::container::Kind;
 use super::error::{SourceError, SourceResult};
 use super::packed::Packing;
-use super::tar::{Bytes, TarOptions, settle_layer};
+use super::tar::{Allowance, Bytes, TarOptions, settle_layer};
 use digest::{Digest, Hasher};
 
 mod digest;
@@ -75,14 +77,29 @@ pub(super) fn find(
     }
 }
 
+impl Image {
+    /// What all its layers together may become. One that is listed several times counts once.
+    pub(super) fn allowance(&self) -> Allowance {
+        let mut seen = HashSet::new();
+        let packed = self.layers.iter().filter_map(|layer| {
+            let bytes = &layer.bytes;
+            let file = bytes.file.metadata().ok()?;
+            let is_new = seen.insert((file.dev(), file.ino(), bytes.base));
+            is_new.then_some(bytes.len)
+        });
+        Allowance::of(packed.fold(0, u64::saturating_add))
+    }
+}
+
 impl LayerBlob {
     /// Compares the layer with its digests, and gives it as an archive that is not compressed.
+    /// `allowed` is what all layers of the image may still become.
     ///
     /// # Errors
     ///
     /// [`SourceError::Refused`] if it is not what its digests say, or not compressed as its type
     /// says; those of reading and of spooling.
-    pub(super) fn open(&self, options: &TarOptions) -> SourceResult<Bytes> {
+    pub(super) fn open(&self, options: &TarOptions, allowed: &Allowance) -> SourceResult<Bytes> {
         let packing = Packing::of(&head_of(&self.bytes, &self.name)?);
         if let Some(declared) = self.declared
             && declared != packing
@@ -107,7 +124,7 @@ impl LayerBlob {
             })?;
         }
         let mut hasher = Hasher::new(&self.diff_id);
-        let bytes = settle_layer(&self.bytes, &self.name, options, |bytes| {
+        let bytes = settle_layer(&self.bytes, &self.name, options, allowed, |bytes| {
             hasher.update(bytes);
         })?;
         hasher.compare(&self.diff_id).map_err(|found| {
@@ -184,4 +201,43 @@ fn layers(
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_layer_that_is_listed_again_may_become_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("layer");
+        std::fs::write(&place, [0; 300]).unwrap();
+        let layer = |base, len| LayerBlob {
+            name: place.clone(),
+            // Each time it is listed the file is opened.
+            bytes: Bytes {
+                file: Arc::new(File::open(&place).unwrap()),
+                base,
+                len,
+                stamp: None,
+                is_whole: false,
+            },
+            declared: None,
+            digest: None,
+            diff_id: Digest::parse(&format!("sha256:{}", "0".repeat(64))).unwrap(),
+        };
+        let all = |layers| {
+            let config = Vec::new();
+            Image { layers, config }.allowance().all()
+        };
+        let free = all(Vec::new());
+        assert_eq!(free, 16 << 30);
+        assert_eq!(all(vec![layer(0, 100)]), free + 110_000);
+        let again = (0..500).map(|_| layer(0, 100)).collect();
+        assert_eq!(all(again), free + 110_000);
+        let others = vec![layer(0, 100), layer(100, 200), layer(0, 100)];
+        assert_eq!(all(others), free + 330_000);
+    }
 }

@@ -8,6 +8,7 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use extant_blockdev::Content;
@@ -174,10 +175,14 @@ impl Input {
     }
 
     /// Gives the archive as bytes that are not compressed: those of the file it is in, or of an
-    /// unnamed one. Those that are put there `look` sees. More than `most` bytes are refused.
-    pub(super) fn settle(mut self, most: u64, look: impl FnMut(&[u8])) -> SourceResult<Bytes> {
+    /// unnamed one. Those that are put there `look` sees, and `allowed` is less by them.
+    pub(super) fn settle(
+        mut self,
+        allowed: &Allowance,
+        look: impl FnMut(&[u8]),
+    ) -> SourceResult<Bytes> {
         if !self.is_in_place() {
-            self.spool_all(most, look)?;
+            self.spool_all(allowed, look)?;
         }
         Ok(match self.kind {
             InputKind::Seekable {
@@ -203,22 +208,24 @@ impl Input {
         })
     }
 
-    fn spool_all(&mut self, most: u64, mut look: impl FnMut(&[u8])) -> SourceResult<()> {
+    fn spool_all(&mut self, allowed: &Allowance, mut look: impl FnMut(&[u8])) -> SourceResult<()> {
         let mut buf = vec![0; CHUNK];
         loop {
             let got = self.read_some(&mut buf)?;
             if got == 0 {
                 return Ok(());
             }
+            if !allowed.take(got as u64) {
+                return Err(self.corrupt(format!(
+                    "what is compressed becomes more than {} bytes in all, over {EXPANSION_MAX} \
+                     times as many as it was, as in an archive bomb; decompress it first if this \
+                     is meant",
+                    allowed.all
+                )));
+            }
             if let InputKind::Stream { spool, .. } = &mut self.kind {
                 look(&buf[..got]);
                 spool.append(&buf[..got])?;
-            }
-            if self.position > most {
-                return Err(self.corrupt(format!(
-                    "what is compressed becomes more than {most} bytes, over {EXPANSION_MAX} times \
-                     as many as it was, as in an archive bomb; decompress it first if this is meant"
-                )));
             }
         }
     }
@@ -486,11 +493,43 @@ fn recognised(mut stream: Box<dyn Read + Send>, name: &Path) -> SourceResult<Box
     }
 }
 
-/// Most bytes that so many compressed ones may become.
-pub(super) const fn expansion(packed: u64) -> u64 {
-    packed
-        .saturating_mul(EXPANSION_MAX)
-        .saturating_add(EXPANSION_FREE)
+/// How many bytes what is compressed may become: an archive, or all layers of an image together.
+#[derive(Debug)]
+pub(in super::super) struct Allowance {
+    all: u64,
+    left: AtomicU64,
+}
+
+impl Allowance {
+    /// What so many compressed bytes may become.
+    pub(in super::super) const fn of(packed: u64) -> Self {
+        Self::bytes(
+            packed
+                .saturating_mul(EXPANSION_MAX)
+                .saturating_add(EXPANSION_FREE),
+        )
+    }
+
+    const fn bytes(all: u64) -> Self {
+        Self {
+            all,
+            left: AtomicU64::new(all),
+        }
+    }
+
+    /// Takes some of what is left, if there is as much.
+    fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.is_ok()
+    }
+
+    #[cfg(test)]
+    pub(in super::super) const fn all(&self) -> u64 {
+        self.all
+    }
 }
 
 /// Some bytes of a file, as a stream.
@@ -648,16 +687,21 @@ mod tests {
             stamp: None,
             is_whole: false,
         };
-        let settle = |most| {
+        let settle = |allowed: &Allowance| {
             let input = Input::from_part(&bytes, Path::new("x"), &TarOptions::default()).unwrap();
             let mut seen = 0;
             input
-                .settle(most, |piece| seen += piece.len())
+                .settle(allowed, |piece| seen += piece.len())
                 .map(|bytes| (bytes.len, seen))
         };
-        assert_eq!(settle(8 << 20).unwrap(), (8 << 20, 8 << 20));
-        let error = settle(1 << 20).expect_err("a bomb").to_string();
-        assert!(error.contains("archive bomb"), "{error}");
-        assert!(expansion(u64::MAX) == u64::MAX && expansion(100) > 8 << 30);
+        let allowed = Allowance::bytes((8 << 20) + 100);
+        assert_eq!(settle(&allowed).unwrap(), (8 << 20, 8 << 20));
+        // What one has taken is gone for the next.
+        for allowed in [&allowed, &Allowance::bytes(1 << 20)] {
+            let error = settle(allowed).expect_err("a bomb").to_string();
+            assert!(error.contains("archive bomb"), "{error}");
+        }
+        assert_eq!(Allowance::of(u64::MAX).all(), u64::MAX);
+        assert_eq!(Allowance::of(100).all(), (16 << 30) + 110_000);
     }
 }

@@ -12,7 +12,7 @@ use super::super::model::Timestamp;
 use super::super::whiteout::Mark;
 use super::assemble::{Assembly, clean};
 use super::header::Kind;
-use super::input::{Input, expansion};
+use super::input::{Allowance, Input};
 use super::{Checked, Member, Reading, TarOptions, open, read_into, sparse};
 
 /// Bytes looked at together.
@@ -90,14 +90,16 @@ pub(in super::super) fn settle(path: &Path, options: &TarOptions) -> SourceResul
         Ok(meta) if meta.is_file() && path.as_os_str() != "-" => meta.len(),
         _ => u64::MAX,
     };
-    open(path, options)?.settle(expansion(packed), |_| ())
+    open(path, options)?.settle(&Allowance::of(packed), |_| ())
 }
 
 /// The layer that these bytes are as bytes that are not compressed; `look` sees all of those.
+/// `allowed` is what all layers of the image may still become.
 pub(in super::super) fn settle_layer(
     packed: &Bytes,
     name: &Path,
     options: &TarOptions,
+    allowed: &Allowance,
     mut look: impl FnMut(&[u8]),
 ) -> SourceResult<Bytes> {
     let input = Input::from_part(packed, name, options)?;
@@ -105,7 +107,7 @@ pub(in super::super) fn settle_layer(
         packed.each(name, look)?;
         return Ok(packed.clone());
     }
-    input.settle(expansion(packed.len), &mut look)
+    input.settle(allowed, &mut look)
 }
 
 /// Reads an archive for what it takes away, and what it may be.

@@ -42,6 +42,7 @@ mod sparse;
 
 pub(super) use assemble::{Assembly, Below};
 use header::{BLOCK, Header, Kind};
+pub(super) use input::Allowance;
 use input::Input;
 pub(super) use layer::{Bytes, Survey, add_layer, settle, settle_layer, survey};
 use pax::Pax;
