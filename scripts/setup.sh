@@ -61,7 +61,7 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 missing=()
 for entry in "${needed[@]}"; do
     program=${entry%%:*} package=${entry#*:}
-    command -v "$program" >/dev/null || test -e "$program" || missing+=("$package")
+    command -v "$program" >/dev/null || [[ $program == /* && -e $program ]] || missing+=("$package")
 done
 
 if ! command -v cargo >/dev/null; then
