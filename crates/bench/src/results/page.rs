@@ -2,6 +2,7 @@
 
 use super::entry::{Entry, Results};
 use super::plan::PARTS;
+use crate::args::WorkloadName;
 use crate::machine::Origin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -119,11 +120,7 @@ pub(super) fn tables(results: &Results, pictures: &[PathBuf], origin: Option<&Or
         );
     }
     text.push('\n');
-    line(
-        &mut text,
-        "Medians, with the slowest and the fastest run in brackets. *x* is how many times better the engine in process is. \
-         Sides alternate.",
-    );
+    line(&mut text, &legend(&results.entries));
     let usual = usual(&results.entries);
     if !usual.is_empty() {
         text.push_str("\nUnless a table says otherwise:\n\n");
@@ -163,6 +160,23 @@ pub(super) fn tables(results: &Results, pictures: &[PathBuf], origin: Option<&Or
         text.push_str("\n### All cases\n\n![times as fast as the kernel](pictures/ratios.svg)\n");
     }
     text
+}
+
+/// What the figures say, and of what.
+fn legend(entries: &[Entry]) -> String {
+    let remote = PARTS
+        .iter()
+        .filter(|part| part.workload == WorkloadName::Remote)
+        .any(|part| entries.iter().any(|entry| entry.part == part.name));
+    let command = if remote {
+        ", and in the remote parts the command `extant`"
+    } else {
+        ""
+    };
+    format!(
+        "Medians, with the slowest and the fastest run in brackets. *x* is how many times better \
+         the engine in process is{command}. Sides alternate."
+    )
 }
 
 /// Adds a paragraph or an item of a list, wrapped.
@@ -506,6 +520,21 @@ mod tests {
         assert!(text.contains("\n- engine: fsync files\n"), "{text}");
         assert!(text.starts_with("Machine: one.\nBuild: abc.\n"), "{text}");
         assert!(tables(&results, &[], None).starts_with("A draft"), "{text}");
+    }
+
+    #[test]
+    fn the_command_is_named_where_it_was_measured() {
+        let mut results = Results::default();
+        results.entries.push(entry("engine", 1, 1.0));
+        let words = |results: &Results| tables(results, &[], None).replace('\n', " ");
+        let text = words(&results);
+        assert!(text.contains("the engine in process is. Sides"), "{text}");
+        results.entries[0].part = "remote copies".to_owned();
+        let text = words(&results);
+        assert!(
+            text.contains("in the remote parts the command `extant`. Sides"),
+            "{text}"
+        );
     }
 
     #[test]
