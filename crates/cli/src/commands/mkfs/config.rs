@@ -167,10 +167,15 @@ impl Config {
     }
 
     /// Where data of an archive goes that cannot be read in place: where there must be room for it
-    /// anyway. An image that is not named by a path has no such place.
+    /// anyway. An image that is not named by a path has no such place, nor has a device: what lies
+    /// beside it lies in memory.
     pub(super) fn spool_dir(&self) -> Option<PathBuf> {
         let location = ImageLocation::parse(self.image.as_os_str()).ok()?;
-        let dir = sources::parent_of(location.path()?);
+        let path = location.path()?;
+        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+            return None;
+        }
+        let dir = sources::parent_of(path);
         dir.is_dir().then(|| dir.to_owned())
     }
 }
