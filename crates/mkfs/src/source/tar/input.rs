@@ -497,7 +497,7 @@ fn recognised(mut stream: Box<dyn Read + Send>, name: &Path) -> SourceResult<Box
 #[derive(Debug)]
 pub(in super::super) struct Allowance {
     all: u64,
-    left: AtomicU64,
+    taken: AtomicU64,
 }
 
 impl Allowance {
@@ -513,17 +513,14 @@ impl Allowance {
     const fn bytes(all: u64) -> Self {
         Self {
             all,
-            left: AtomicU64::new(all),
+            taken: AtomicU64::new(0),
         }
     }
 
     /// Takes some of what is left, if there is as much.
     fn take(&self, bytes: u64) -> bool {
-        let less = |left: u64| left.checked_sub(bytes);
-        let taken = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        taken.is_ok()
+        let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= self.all
     }
 
     #[cfg(test)]
