@@ -170,7 +170,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fast_commit" => vec![fast_commit()],
         "log" => vec![log()],
         "tar_archive" => vec![archive()],
-        "container_image" => vec![container_image()],
+        "container_image" => container_images(),
         "vhd_image" | "qcow2_image" | "simg_image" | "vmdk_description" | "compressed_image"
         | "chunk_index" => {
             crate::disks::corpus(name)
@@ -379,21 +379,21 @@ fn fast_commit() -> Vec<u8> {
     encode_fast_commit(&records, Tid::new(5), 1024).expect("they fit")
 }
 
-/// The JSON of a container image of that archive.
-fn container_image() -> Vec<u8> {
-    // Of the archive below.
-    let digest = "sha256:120013cce34a6039fec84842de732a4424e1ccf7a349a79d3037d8cefb5783a2";
+/// The JSON of container images of the archive below: as Docker saves one, a layout, and one whose
+/// index is in another.
+fn container_images() -> Vec<Vec<u8>> {
+    const SAVED: &str = r#"[{"Config":"c.json","RepoTags":["a:1"],"Layers":["l.tar"]}]"#;
+    const CONFIG: &str = r#"{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["sha256:120013cce34a6039fec84842de732a4424e1ccf7a349a79d3037d8cefb5783a2"]}}"#;
+    const MANIFEST: &str = r#"{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json",@config},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar",@layer}]}"#;
+    const ONE: &str = r#"{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json",@manifest,"platform":{"os":"linux","architecture":"amd64"}}]}"#;
+    const NESTED: &str = r#"{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json",@index,"annotations":{"org.opencontainers.image.ref.name":"a:1"}}]}"#;
     [
-        r#"[{"Config":"c.json","RepoTags":["a:1"],"Layers":["l.tar"]}]"#.to_owned(),
-        format!(
-            r#"{{"os":"linux","architecture":"amd64","rootfs":{{"type":"layers","diff_ids":["{digest}"]}}}}"#
-        ),
-        format!(
-            r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"{digest}","size":2,"platform":{{"os":"linux","architecture":"arm","variant":"v7"}}}}]}}"#
-        ),
+        [SAVED, CONFIG, "", "", ""],
+        ["", CONFIG, MANIFEST, "", ONE],
+        ["", CONFIG, MANIFEST, ONE, NESTED],
     ]
-    .join("\n")
-    .into_bytes()
+    .map(|texts| texts.join("\n").into_bytes())
+    .into()
 }
 
 /// An archive of one file.

@@ -12,6 +12,7 @@ use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile};
 use extant_mkfs::source::{
     Excludes, Owner, Source, SourceOptions, TarOptions, read_sources, read_tar_stream,
 };
+use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::io::Cursor;
 use std::os::unix::ffi::OsStrExt;
@@ -34,29 +35,54 @@ pub fn tar_archive(input: &[u8]) -> bool {
     true
 }
 
-/// The JSON of a container image, one text a line: `manifest.json`, its configuration `c.json`, and
-/// the `index.json` of a layout. `l.tar` beside them is a layer.
+/// The JSON of a container image, one text a line: Docker's `manifest.json`, the configuration
+/// `c.json`, and of a layout a manifest, an index that may name it, and `index.json`. `l.tar` is a
+/// layer. In the texts of the layout `@layer`, `@config`, `@manifest` and `@index` stand for digest
+/// and size of what is written before.
 pub fn container_image(input: &[u8]) -> bool {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let put = |name: &str, bytes: &[u8]| {
         std::fs::write(dir.path().join(name), bytes).expect("a file is written");
     };
-    let mut texts = input.split(|&byte| byte == b'\n');
-    for name in ["manifest.json", "c.json", "index.json"] {
-        put(name, texts.next().unwrap_or_default());
-    }
-    put("l.tar", &crate::corpus::archive());
-    put("oci-layout", b"{}");
     std::fs::create_dir_all(dir.path().join("blobs/sha256")).expect("a directory");
-    put(&format!("blobs/sha256/{:064}", 0), b"{}");
+    // Puts content where its digest says, and gives the fields that name it.
+    let blob = |bytes: &[u8]| {
+        let digest = Sha256::digest(bytes);
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        put(&format!("blobs/sha256/{hex}"), bytes);
+        format!(r#""digest":"sha256:{hex}","size":{}"#, bytes.len())
+    };
+    let mut texts = input.split(|&byte| byte == b'\n');
+    let mut next = || texts.next().unwrap_or_default();
+    let layer = crate::corpus::archive();
+    put("l.tar", &layer);
+    put("manifest.json", next());
+    let config = next();
+    put("c.json", config);
+    let mut known = vec![("@layer", blob(&layer)), ("@config", blob(config))];
+    for name in ["@manifest", "@index"] {
+        let text = named(next(), &known);
+        known.push((name, blob(text.as_bytes())));
+    }
+    put("index.json", named(next(), &known).as_bytes());
+    put("oci-layout", b"{}");
     let options = SourceOptions::default();
     let path = dir.path().display();
-    // By content it is what Docker saves, which has one layer here at most.
-    let sources = [Source::at(dir.path())];
-    let saved = read_sources(&sources, &options);
+    // By content it is what Docker saves. There is one layer at most that has files.
+    let has_files =
+        |source| read_sources(&[source], &options).is_ok_and(|read| read.tree.len() > 1);
+    let saved = has_files(Source::at(dir.path()));
     let layout = Source::parse(OsStr::new(&format!("oci:{path}"))).expect("it has a path");
-    let _ = read_sources(&[layout], &options);
-    saved.is_ok_and(|read| read.tree.len() > 1)
+    let laid = has_files(layout);
+    saved || laid
+}
+
+/// A text with the fields in it that its words stand for.
+fn named(text: &[u8], known: &[(&str, String)]) -> String {
+    let text = String::from_utf8_lossy(text).into_owned();
+    known
+        .iter()
+        .fold(text, |text, (word, fields)| text.replace(word, fields))
 }
 
 /// Options of mkfs: features by name, and numbers that an image is planned by.
