@@ -8,11 +8,12 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use extant_blockdev::Content;
 use extant_blockdev::content::{HEAD_LEN, TAIL_LEN};
+use extant_sync::{CountedAtomicU64, RmwClass};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -493,11 +494,13 @@ fn recognised(mut stream: Box<dyn Read + Send>, name: &Path) -> SourceResult<Box
     }
 }
 
+static TAKEN: RmwClass = RmwClass::new("decompressed bytes");
+
 /// How many bytes what is compressed may become: an archive, or all layers of an image together.
 #[derive(Debug)]
 pub(in super::super) struct Allowance {
     all: u64,
-    taken: AtomicU64,
+    taken: CountedAtomicU64,
 }
 
 impl Allowance {
@@ -513,7 +516,7 @@ impl Allowance {
     const fn bytes(all: u64) -> Self {
         Self {
             all,
-            taken: AtomicU64::new(0),
+            taken: CountedAtomicU64::new(&TAKEN, 0),
         }
     }
 
