@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
 use crate::images::{change_each, change_tree};
 use extant::{Escaped, Filesystem, WalkEntry};
-use extant_mkfs::tables::Contexts;
+use extant_mkfs::tables::contexts::{Contexts, Label, Names};
 use std::collections::HashMap;
 use std::ffi::OsString;
 
@@ -27,9 +27,13 @@ pub(super) fn run(args: &Relabel, location: &Whereabouts) -> Outcome {
         let mut labels = Labels {
             contexts: &mut contexts,
             several: HashMap::new(),
+            names: Names::default(),
             failed: None,
         };
         let done = change_tree(fs, at, &at.path, problems, |entry| labels.give(fs, entry));
+        for warning in labels.names.sentences() {
+            say(format_args!("warning: {warning}"));
+        }
         // It is the table's fault, and holds for what follows as well.
         labels.failed.map_or(done, Err)
     })
@@ -38,8 +42,9 @@ pub(super) fn run(args: &Relabel, location: &Whereabouts) -> Outcome {
 /// Contexts, and what is known of a file system.
 struct Labels<'c> {
     contexts: &'c mut Contexts,
-    /// The values of files with several names: the first name decides.
-    several: HashMap<u32, Vec<u8>>,
+    /// What is said of the first name of files with several.
+    several: HashMap<u32, Option<Label>>,
+    names: Names,
     failed: Option<Failure>,
 }
 
@@ -49,32 +54,26 @@ impl Labels<'_> {
         if self.failed.is_some() {
             return Ok(());
         }
-        let kind = entry.file_type();
-        let found = match self.contexts.lookup(entry.path_bytes(), kind) {
+        let path = entry.path_bytes();
+        let found = match self.contexts.label(path, entry.file_type()) {
             Ok(found) => found,
             Err(e) => {
                 self.failed = Some(Failure::new(e));
                 return Ok(());
             }
         };
-        let Some(context) = found else {
+        let metadata = entry.metadata();
+        let mut only = None;
+        let first = if metadata.nlink() > 1 && !metadata.is_dir() {
+            self.several.entry(metadata.ino()).or_default()
+        } else {
+            &mut only
+        };
+        let is_first = self.names.note(first, found, || Escaped(path).to_string());
+        let (true, Label::Context(context)) = (is_first, found) else {
             return Ok(());
         };
-        let value = [context, b"\0"].concat();
-        let metadata = entry.metadata();
-        if metadata.nlink() > 1 && !metadata.is_dir() {
-            let first = self
-                .several
-                .entry(metadata.ino())
-                .or_insert_with(|| value.clone());
-            if *first != value {
-                say(format_args!(
-                    "warning: {} has another name with another context, which it keeps",
-                    Escaped(entry.path_bytes())
-                ));
-                return Ok(());
-            }
-        }
+        let value = [self.contexts.text(context), b"\0"].concat();
         if fs.get_xattr(entry.path(), ATTRIBUTE)? == Some(value.clone()) {
             return Ok(());
         }

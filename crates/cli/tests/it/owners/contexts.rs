@@ -259,6 +259,61 @@ fn selabel_lookup_names_the_same_label_for_any_type() {
 }
 
 #[test]
+fn the_first_of_several_names_decides_whatever_it_gets() {
+    let place = Place::new();
+    let root = place.join("names");
+    fs::create_dir(&root).unwrap();
+    for (first, second) in [
+        ("a-none", "b-none"),
+        ("a-unnamed", "b-unnamed"),
+        ("a-one", "b-one"),
+        ("a-last", "b-last"),
+    ] {
+        fs::write(root.join(first), "x").unwrap();
+        fs::hard_link(root.join(first), root.join(second)).unwrap();
+    }
+    let contexts = place.arg("file_contexts");
+    fs::write(
+        &contexts,
+        "/ -d u:r:root_t:s0\n/lost\\+found -d u:r:lost_t:s0\n/a-none <<none>>\n\
+         /b-(none|unnamed|one) u:r:second_t:s0\n/a-(one|last) u:r:first_t:s0\n/b-last <<none>>\n",
+    )
+    .unwrap();
+    let (plain, made) = (place.arg("plain.img"), place.arg("made.img"));
+    let from = root.display().to_string();
+    let base = ["--from", &from, "--size", "16M"];
+    extant([&["mkfs", "-q", &plain], &base[..]].concat()).ok();
+    let labels = ["--contexts", &contexts];
+    let mkfs = extant([&["mkfs", "-q", &made], &base[..], &labels[..]].concat()).ok();
+    let relabel = extant(["relabel", &plain, "--contexts", &contexts]).ok();
+    for run in [&mkfs, &relabel] {
+        for sentence in [
+            "/a-unnamed has no context: no line of the contexts names it\n",
+            "4 files have (one is /",
+            ") names with different contexts: the first name decides\n",
+        ] {
+            assert!(run.stderr.contains(sentence), "{sentence}: {}", run.stderr);
+        }
+    }
+    for image in [&plain, &made] {
+        for (path, label) in [
+            ("/b-none", None),
+            ("/b-unnamed", None),
+            ("/b-one", Some("u:r:first_t:s0")),
+            ("/b-last", Some("u:r:first_t:s0")),
+            ("/lost+found", Some("u:r:lost_t:s0")),
+        ] {
+            let all = xattrs(image, path).to_string();
+            let is_right = match label {
+                Some(label) => all.contains(label),
+                None => !all.contains("selinux"),
+            };
+            assert!(is_right, "{image} {path}: {all}");
+        }
+    }
+}
+
+#[test]
 fn a_wrong_line_of_contexts_makes_no_image() {
     let place = Place::new();
     let root = source(&place);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `specification` | one line of `file_contexts`: expression, type, context |
 //! | `pattern` | the expression of a line, from PCRE's form to an automaton |
+//! | `names` | files with several names |
 //! | `substitutions` | `file_contexts.subs` and `.subs_dist`: paths that stand for others |
 //!
 //! # Which line counts
@@ -14,6 +15,7 @@
 //! changed by `FILE.subs` first and then by `FILE.subs_dist`, and in each of them the last line
 //! that fits is taken.
 
+mod names;
 mod pattern;
 mod specification;
 mod substitutions;
@@ -23,6 +25,7 @@ use super::{path_of, text};
 use crate::source::builder::{Content, Meta, TreeBuilder};
 use crate::source::edit::Editor;
 use crate::source::{FileType, NodeId, Times, Timestamp, Tree};
+pub use names::Names;
 use specification::{Sense, Specification};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -44,6 +47,21 @@ const LINES_MAX: usize = 1 << 20;
 
 /// Where checkers put what they find, which labels are for as well.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// What is said of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Label {
+    /// No line names it.
+    Unnamed,
+    /// The line that counts says that the file keeps what it has.
+    Kept,
+    /// The line that counts gives it this context.
+    Context(ContextId),
+}
+
+/// A context of [`Contexts`], whose text is [`Contexts::text`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextId(u32);
 
 /// The contexts that files shall have, by path and type.
 #[derive(Debug, Default)]
@@ -186,9 +204,34 @@ impl Contexts {
     /// [`TableError::Line`] for an expression that takes more memory than one may, or with which
     /// all take more than 256 MiB.
     pub fn lookup(&mut self, path: &[u8], kind: FileType) -> TableResult<Option<&[u8]>> {
+        Ok(match self.label(path, kind)? {
+            Label::Context(context) => Some(self.text(context)),
+            Label::Unnamed | Label::Kept => None,
+        })
+    }
+
+    /// Finds what is said of a file of this type at an absolute path.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lookup`](Self::lookup).
+    pub fn label(&mut self, path: &[u8], kind: FileType) -> TableResult<Label> {
         let found = self.find(path, kind)?;
-        let context = found.map(|context| &*self.contexts[context as usize]);
-        Ok(context.filter(|context| *context != NONE))
+        Ok(match found.map(ContextId) {
+            None => Label::Unnamed,
+            Some(context) if self.text(context) == NONE => Label::Kept,
+            Some(context) => Label::Context(context),
+        })
+    }
+
+    /// Returns a context that these contexts have given to a file, without a NUL byte.
+    ///
+    /// # Panics
+    ///
+    /// If the context is one of others.
+    #[must_use]
+    pub fn text(&self, context: ContextId) -> &[u8] {
+        &self.contexts[context.0 as usize]
     }
 
     fn find(&mut self, path: &[u8], kind: FileType) -> TableResult<Option<u32>> {
@@ -233,8 +276,8 @@ impl Contexts {
     ) -> TableResult<(Tree, Vec<String>)> {
         let mut tree = with_lost_and_found(tree, now)?;
         let mut editor = Editor::new(&mut tree);
-        let mut said = Said::default();
-        let mut chosen: Vec<Option<u32>> = vec![None; editor.tree().len()];
+        let mut names = Names::default();
+        let mut chosen: Vec<Option<Label>> = vec![None; editor.tree().len()];
         let mut open = vec![(NodeId::ROOT, 0)];
         let mut path = at.to_vec();
         let root = if path.is_empty() {
@@ -242,7 +285,7 @@ impl Contexts {
         } else {
             path.clone()
         };
-        self.choose(editor.tree(), NodeId::ROOT, &root, &mut chosen, &mut said)?;
+        self.choose(editor.tree(), NodeId::ROOT, &root, &mut chosen, &mut names)?;
         let mut starts = vec![path.len()];
         while let Some((dir, next)) = open.last_mut() {
             let entries = editor.tree().entries(*dir);
@@ -257,86 +300,33 @@ impl Contexts {
             path.push(b'/');
             path.extend_from_slice(editor.tree().name(entry));
             let id = entry.node();
-            self.choose(editor.tree(), id, &path, &mut chosen, &mut said)?;
+            self.choose(editor.tree(), id, &path, &mut chosen, &mut names)?;
             if editor.tree().node(id).is_dir() {
                 open.push((id, 0));
                 starts.push(path.len());
             }
         }
         for id in editor.tree().ids() {
-            let Some(context) = chosen[id.index()] else {
-                continue;
-            };
-            if *self.contexts[context as usize] != *NONE {
-                let value = [&self.contexts[context as usize], b"\0".as_slice()].concat();
-                editor.set_xattr(id, ATTRIBUTE, Some(&value), Some(context))?;
+            if let Some(Label::Context(context)) = chosen[id.index()] {
+                let value = [self.text(context), b"\0"].concat();
+                editor.set_xattr(id, ATTRIBUTE, Some(&value), Some(context.0))?;
             }
         }
-        Ok((tree, said.sentences()))
+        Ok((tree, names.sentences()))
     }
 
-    /// Notes the context of a file under one of its names; the first name decides.
+    /// Notes what is said of a file under one of its names.
     fn choose(
         &mut self,
         tree: &Tree,
         id: NodeId,
         path: &[u8],
-        chosen: &mut [Option<u32>],
-        said: &mut Said,
+        chosen: &mut [Option<Label>],
+        names: &mut Names,
     ) -> TableResult<()> {
-        let found = self.find(path, tree.node(id).kind())?;
-        let slot = &mut chosen[id.index()];
-        match (*slot, found) {
-            (None, None) => said.unlabelled(tree, id),
-            (None, found) => *slot = found,
-            (Some(first), Some(other)) if first != other => said.conflicting(tree, id),
-            _ => {}
-        }
+        let found = self.label(path, tree.node(id).kind())?;
+        names.note(&mut chosen[id.index()], found, || path_of(tree, id));
         Ok(())
-    }
-}
-
-/// What is told about labels.
-#[derive(Default)]
-struct Said {
-    unlabelled: Option<(String, u64)>,
-    conflicting: Option<(String, u64)>,
-}
-
-impl Said {
-    fn unlabelled(&mut self, tree: &Tree, id: NodeId) {
-        note(&mut self.unlabelled, tree, id);
-    }
-
-    fn conflicting(&mut self, tree: &Tree, id: NodeId) {
-        note(&mut self.conflicting, tree, id);
-    }
-
-    fn sentences(self) -> Vec<String> {
-        let unlabelled = self.unlabelled.map(|(path, count)| {
-            format!(
-                "{} no context: no line of the contexts names it",
-                so_many(&path, count)
-            )
-        });
-        let conflicting = self.conflicting.map(|(path, count)| {
-            format!(
-                "{} names with different contexts: that of the first name is used",
-                so_many(&path, count)
-            )
-        });
-        unlabelled.into_iter().chain(conflicting).collect()
-    }
-}
-
-fn note(about: &mut Option<(String, u64)>, tree: &Tree, id: NodeId) {
-    about.get_or_insert_with(|| (path_of(tree, id), 0)).1 += 1;
-}
-
-fn so_many(path: &str, count: u64) -> String {
-    match count {
-        1 => format!("{path} has"),
-        _ => format!("{count} files have (one is {path})"),
     }
 }
 
