@@ -407,7 +407,7 @@ impl Pending {
         }
         let image = id_of(temporary);
         // Exchanged, nothing is lost before it is known what had the name.
-        match renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
+        match rename_with(temporary, &self.path, RenameFlags::EXCHANGE) {
             Ok(()) if id_of(temporary) == held => Ok(fs::remove_file(temporary)?),
             Ok(()) => Err(self.give_back(temporary, image)),
             Err(Errno::NOENT) => match rename_to_free(temporary, &self.path) {
@@ -430,7 +430,7 @@ impl Pending {
     fn give_back(&self, temporary: &Path, image: Option<(u64, u64)>) -> NotNamed {
         #[cfg(test)]
         tests::meanwhile();
-        match renameat_with(CWD, temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
+        match rename_with(temporary, &self.path, RenameFlags::EXCHANGE) {
             Ok(()) if id_of(temporary) == image => NotNamed::Appeared,
             // Yet another file took the name from the image.
             Ok(()) => NotNamed::Kept(temporary.to_owned()),
@@ -487,14 +487,27 @@ fn id_of(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
+/// Renames with flags, where that is heard: a program that pretends owners (`pseudo`) keeps account
+/// of names, has no such calls, and ends what it finds under a name that it has not given.
+fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
+    if extant_host::is_pretended() {
+        return Err(Errno::NOSYS);
+    }
+    renameat_with(CWD, from, CWD, to, flags)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
 /// Renames a file, and replaces nothing: `EXIST` where something has the name.
 fn rename_to_free(from: &Path, to: &Path) -> Result<(), Errno> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+    match rename_with(from, to, RenameFlags::NOREPLACE) {
         // The file system has no such thing: a link replaces nothing either.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
         done => return done,
     }
-    match linkat(CWD, from, CWD, to, AtFlags::empty()) {
+    match fs::hard_link(from, to).map_err(errno) {
         Ok(()) => {
             // Under its name it is; a second one that stays says what it is.
             let _ = fs::remove_file(from);
@@ -502,7 +515,7 @@ fn rename_to_free(from: &Path, to: &Path) -> Result<(), Errno> {
         }
         // Nor has it links.
         Err(Errno::PERM | Errno::OPNOTSUPP) if id_of(to).is_none() => {
-            rustix::fs::renameat(CWD, from, CWD, to)
+            fs::rename(from, to).map_err(errno)
         }
         Err(Errno::PERM | Errno::OPNOTSUPP) => Err(Errno::EXIST),
         Err(e) => Err(e),
