@@ -341,7 +341,9 @@ fn a_signal_ends_a_mount_that_waits_for_a_server() {
         // It takes requests and never answers: the limit of time is half a minute.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/disk", server.local_addr().unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+        // What runs in the background of a script has SIGINT ignored.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_extant")]);
         command.args(["mount", "-r", &address]).arg(&point);
         command.args(foreground.then_some("--foreground"));
         command.args((!sandbox).then_some("--no-sandbox"));

@@ -131,7 +131,7 @@ fn reads_through_the_replayed_device_show_the_images() {
         device.read_at(offset as u64, &mut buf).unwrap();
         assert_eq!(buf, want[offset..offset + len], "{len} bytes at {offset}");
     }
-    // The same in a batch, alone and beside what is no read.
+    // In a batch as well, alone and beside what is no read.
     let reads = || places.map(|(offset, len)| Request::read(offset as u64, len));
     let refused = Request::write(0, AlignedBuf::zeroed(1));
     let alone = device.submit(reads().into()).wait();
