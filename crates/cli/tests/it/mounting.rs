@@ -47,7 +47,7 @@ impl Mount {
 
     /// Mounts in the foreground, so that the process is known, and waits until it works.
     fn serve(&mut self, options: &str) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        let mut child = extant_that_hears_interrupts()
             .args(["mount", "--in-background", "-o", options])
             .args([self.image(), self.point()])
             .stdout(Stdio::piped())
@@ -85,6 +85,13 @@ impl Mount {
     pub(crate) fn detach(&self) {
         let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
     }
+}
+
+/// The program, told to listen to SIGINT: what runs in the background of a script has it ignored.
+pub(crate) fn extant_that_hears_interrupts() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_extant")]);
+    command
 }
 
 impl Drop for Mount {

@@ -1,6 +1,6 @@
 //! Mounts of images that are no plain files: behind servers, and in formats of disk images.
 
-use crate::mounting::wait_until;
+use crate::mounting::{extant_that_hears_interrupts, wait_until};
 use crate::support::{Place, extant, extant_with};
 use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
@@ -341,9 +341,7 @@ fn a_signal_ends_a_mount_that_waits_for_a_server() {
         // It takes requests and never answers: the limit of time is half a minute.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/disk", server.local_addr().unwrap());
-        // What runs in the background of a script has SIGINT ignored.
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_extant")]);
+        let mut command = extant_that_hears_interrupts();
         command.args(["mount", "-r", &address]).arg(&point);
         command.args(foreground.then_some("--foreground"));
         command.args((!sandbox).then_some("--no-sandbox"));
