@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::builder::{FLAGS_LATER, settable_flags};
 use super::error::{SourceError, SourceResult};
-use super::model::{DataExtent, Extents, FileType, NodeId, Origin, Tree};
+use super::model::{DataExtent, Extents, FileType, NodeId, Tree};
 use super::root::Root;
+use super::rows::Origin;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 /// What is open for as long as a tree lives.
@@ -140,7 +141,7 @@ impl Tree {
     /// [`SourceError::Io`] if it cannot be opened.
     pub fn open(&self, id: NodeId) -> SourceResult<FileData<'_>> {
         let from = match (self.file_row(id).map(|row| row.origin), self.store_of(id)) {
-            (Some(Origin::Inline { .. }), _) => From::Memory(&self.inline),
+            (Some(Origin::Inline { .. }), _) => From::Memory(&self.rows.inline),
             (Some(Origin::Archive { .. }), Some(DataStore::Archive { file, .. })) => {
                 From::Shared(file)
             }

@@ -24,8 +24,9 @@ use super::builder::{Content, FLAGS_LATER, Meta, Stored, TreeBuilder};
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
-use super::model::{DataExtent, FileType, NodeId, Origin, Times, Timestamp, Tree, Xattr};
+use super::model::{DataExtent, FileType, NodeId, Times, Timestamp, Tree, Xattr};
 use super::root::Root;
+use super::rows::Origin;
 
 /// Directories listed at once; enough to keep every thread busy, few enough that what is found
 /// before it reaches the builder stays small.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::builder::settable_flags;
-use super::error::{SourceError, SourceResult};
+use super::error::SourceResult;
 use super::model::{NodeId, Times, Timestamp, Tree, Xattr};
+use super::rows::count;
 
 /// Changes the attributes of files, of which those with equal ones share a set.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Editor<'t> {
 impl<'t> Editor<'t> {
     /// Begins to change a tree.
     pub(crate) fn new(tree: &'t mut Tree) -> Self {
-        let rows = (0..).zip(&tree.xattrs);
+        let rows = (0..).zip(&tree.rows.xattrs);
         let sets = rows.map(|(row, set)| (Arc::clone(set), row)).collect();
         Self {
             tree,
@@ -35,31 +36,40 @@ impl<'t> Editor<'t> {
     }
 
     /// Gives a file other owners.
-    pub(crate) fn set_owners(&mut self, id: NodeId, user: Option<u32>, group: Option<u32>) {
-        let node = &mut self.tree.nodes[id.index()];
-        node.uid = user.unwrap_or(node.uid);
-        node.gid = group.unwrap_or(node.gid);
+    pub(crate) fn set_owners(
+        &mut self,
+        id: NodeId,
+        user: Option<u32>,
+        group: Option<u32>,
+    ) -> SourceResult<()> {
+        self.tree.rows.change(id, |node| {
+            node.uid = user.unwrap_or(node.uid);
+            node.gid = group.unwrap_or(node.gid);
+        })
     }
 
     /// Gives a file other permission bits, with set-id and sticky bits. Its access list is told
     /// elsewhere.
-    pub(crate) fn set_permissions(&mut self, id: NodeId, bits: u16) {
-        let node = &mut self.tree.nodes[id.index()];
-        if node.kind() != super::FileType::Symlink {
-            node.mode = (node.mode & !0o7777) | (bits & 0o7777);
-        }
+    pub(crate) fn set_permissions(&mut self, id: NodeId, bits: u16) -> SourceResult<()> {
+        self.tree.rows.change(id, |node| {
+            if node.kind() != super::FileType::Symlink {
+                node.mode = (node.mode & !0o7777) | (bits & 0o7777);
+            }
+        })
     }
 
     /// Gives a file other flags of `chattr`.
-    pub(crate) fn set_flags(&mut self, id: NodeId, flags: u32) {
-        let node = &mut self.tree.nodes[id.index()];
-        node.flags = settable_flags(node.kind(), flags);
+    pub(crate) fn set_flags(&mut self, id: NodeId, flags: u32) -> SourceResult<()> {
+        self.tree.rows.change(id, |node| {
+            node.flags = settable_flags(node.kind(), flags);
+        })
     }
 
     /// Gives a file another time of its last change and access.
-    pub(crate) fn set_modified(&mut self, id: NodeId, time: Timestamp) {
-        let times = &mut self.tree.nodes[id.index()].times;
-        *times = Times::new(time, time, times.ctime(), times.crtime());
+    pub(crate) fn set_modified(&mut self, id: NodeId, time: Timestamp) -> SourceResult<()> {
+        self.tree.rows.change(id, |node| {
+            node.times = Times::new(time, time, node.times.ctime(), node.times.crtime());
+        })
     }
 
     /// Replaces one attribute, or takes it away. A value that many files get may have a `key` of
@@ -71,13 +81,12 @@ impl<'t> Editor<'t> {
         value: Option<&[u8]>,
         key: Option<u32>,
     ) -> SourceResult<()> {
-        let old = self.tree.nodes[id.index()].xattrs;
+        let old = self.tree.rows.xattr_set(id);
         let way = key.map(|key| (old, key));
         if let Some(&row) = way.and_then(|way| self.known.get(&way)) {
-            self.tree.nodes[id.index()].xattrs = row;
-            return Ok(());
+            return self.tree.rows.change(id, |node| node.xattrs = row);
         }
-        let others = self.tree.xattrs[old as usize].iter();
+        let others = self.tree.rows.xattrs[old as usize].iter();
         let mut set: Vec<Xattr> = others.filter(|x| *x.name != *name).cloned().collect();
         if let Some(value) = value {
             let at = set.partition_point(|x| *x.name < *name);
@@ -85,7 +94,7 @@ impl<'t> Editor<'t> {
             set.insert(at, Xattr { name, value });
         }
         let row = self.intern(set)?;
-        self.tree.nodes[id.index()].xattrs = row;
+        self.tree.rows.change(id, |node| node.xattrs = row)?;
         if let Some(way) = way {
             self.known.insert(way, row);
         }
@@ -97,15 +106,8 @@ impl<'t> Editor<'t> {
         if let Some(&row) = self.sets.get(&set) {
             return Ok(row);
         }
-        let limit = u64::from(u32::MAX) - 1;
-        let row = u32::try_from(self.tree.xattrs.len())
-            .ok()
-            .filter(|&row| row != u32::MAX)
-            .ok_or(SourceError::TooMany {
-                what: "sets of extended attributes",
-                limit,
-            })?;
-        self.tree.xattrs.push(Arc::clone(&set));
+        let row = count("sets of extended attributes", self.tree.rows.xattrs.len())?;
+        self.tree.rows.xattrs.push(Arc::clone(&set));
         self.sets.insert(set, row);
         Ok(row)
     }

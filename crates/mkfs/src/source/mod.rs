@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`model`] | [`Tree`]: every name, inode and data extent of a source, compact and in canonical order |
+//! | `rows` | nodes as they are kept: what many have alike once |
 //! | [`builder`] | [`TreeBuilder`]: collects nodes in any order, puts them in canonical order |
 //! | [`data`] | [`FileData`]: reading the bytes of a regular file, noticing a change under our feet |
 //! | `root` | opening files beneath the root of a directory |
@@ -48,6 +49,7 @@ mod oci;
 mod origin;
 mod packed;
 mod root;
+mod rows;
 mod spool;
 mod stack;
 pub mod tar;

@@ -1,8 +1,9 @@
 //! The plan's input: every name, inode and data extent of a source, compact in memory.
 //!
 //! A tree is a handful of vectors: nodes, directory entries, one arena of names, and side tables
-//! for what few nodes have (data origins, sparse extents, extended attributes). A node costs about
-//! 100 bytes, a name 12 plus its length, a regular file with data another 56.
+//! for what few nodes have (sparse extents, extended attributes); `rows` keeps the nodes. A file of
+//! an archive takes 49 bytes and the length of its name; one of a directory, which has four times
+//! and is known again by its inode number, another 52.
 //!
 //! # Canonical order
 //!
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::data::{DataStore, LateFlags};
+use super::rows::{Coverage, FileRow, Origin, Payload, Rows};
 pub use extant_format::inode::{FileType, Timestamp};
 
 /// Index of a node in its [`Tree`].
@@ -152,7 +154,8 @@ pub enum Data<'t> {
 /// What a directory holds: a name and its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub(crate) name: Name,
+    /// Its place among the names.
+    pub(crate) name: u32,
     pub(crate) node: NodeId,
 }
 
@@ -164,15 +167,8 @@ impl Entry {
     }
 }
 
-/// A name in the arena.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Name {
-    pub(crate) at: u32,
-    pub(crate) len: u8,
-}
-
 /// One inode of the source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Node {
     /// Size in bytes: of the data, or of a symbolic link's target; 0 for everything else.
     pub size: u64,
@@ -190,29 +186,12 @@ pub struct Node {
     ///
     /// Of a file of a directory that has content they are read with it: [`Tree::flags`] has them.
     pub(crate) flags: u32,
-    pub(crate) name: Name,
     pub(crate) parent: NodeId,
     pub(crate) xattrs: u32,
+    /// Which of the sources has its data: a place in `Tree::stores`.
+    pub(crate) source: u32,
     pub(crate) payload: Payload,
 }
-
-/// What only one kind of node has.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Payload {
-    /// A fifo or socket.
-    Nothing,
-    /// A range of `Tree::entries`.
-    Directory { first: u32, len: u32 },
-    /// A range of `Tree::names`.
-    Symlink { at: u32, len: u16 },
-    /// A device number.
-    Device { major: u32, minor: u32 },
-    /// An index of `Tree::files`, or [`NO_DATA`].
-    File(u32),
-}
-
-/// A regular file with nothing stored.
-pub(crate) const NO_DATA: u32 = u32::MAX;
 
 impl Node {
     /// Returns what the node is.
@@ -244,62 +223,14 @@ impl Node {
     }
 }
 
-/// Where stored bytes of a file are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Origin {
-    /// The file of the directory source at the node's path.
-    Path {
-        dev: u64,
-        ino: u64,
-        mtime_sec: i64,
-        mtime_nsec: u32,
-    },
-    /// The archive or spool file; a dense file starts there.
-    Archive { at: u64 },
-    /// `Tree::inline`, a dense file starts there.
-    Inline { at: u64 },
-}
-
-impl Origin {
-    /// Where byte 0 of a dense file is.
-    pub(crate) const fn base(&self) -> u64 {
-        match *self {
-            Self::Path { .. } => 0,
-            Self::Archive { at } | Self::Inline { at } => at,
-        }
-    }
-}
-
-/// A range of `Tree::extents`, or one extent over the whole file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Coverage {
-    Dense,
-    Sparse { first: u32, len: u32 },
-}
-
-/// A regular file with data.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FileRow {
-    pub(crate) origin: Origin,
-    pub(crate) coverage: Coverage,
-    /// Which of the sources has it: a place in `Tree::stores`.
-    pub(crate) source: u32,
-}
-
 /// Everything a source holds but the bytes of its files.
 ///
 /// Equality is about what would be in the image and where its data is, not about which
 /// directory or archive is open.
 #[derive(Debug)]
 pub struct Tree {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) rows: Rows,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) names: Vec<u8>,
-    pub(crate) files: Vec<FileRow>,
-    pub(crate) extents: Vec<DataExtent>,
-    pub(crate) inline: Vec<u8>,
-    /// Row 0 is the empty set.
-    pub(crate) xattrs: Vec<Arc<[Xattr]>>,
     /// Where data is, for each of the sources.
     pub(crate) stores: Vec<DataStore>,
     /// Files of a directory source that are not where their first name says: a name that another
@@ -313,39 +244,51 @@ pub struct Tree {
 
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
-        self.nodes == other.nodes
-            && self.entries == other.entries
-            && self.names == other.names
-            && self.files == other.files
-            && self.extents == other.extents
-            && self.inline == other.inline
-            && self.xattrs == other.xattrs
+        self.len() == other.len() && self.ids().all(|id| self.is_same(other, id))
     }
 }
 
 impl Tree {
+    /// Whether a node is the same in another tree, with its names, attributes and the place of its
+    /// data.
+    fn is_same(&self, other: &Self, id: NodeId) -> bool {
+        let (mine, its) = (self.node(id), other.node(id));
+        let about = |node: &Node| {
+            let owners = (node.uid, node.gid, node.mode, node.flags);
+            (owners, node.size, node.times, node.nlink, node.parent)
+        };
+        about(&mine) == about(&its)
+            && (mine.xattrs, mine.rdev()) == (its.xattrs, its.rdev())
+            && self.first_name(id) == other.first_name(id)
+            && self.xattrs(id) == other.xattrs(id)
+            && self.symlink_target(id) == other.symlink_target(id)
+            && self.data(id) == other.data(id)
+            && self.extents(id).eq(other.extents(id))
+            && self.children(id).eq(other.children(id))
+    }
+
     /// Returns the number of nodes (inodes), the root included; never 0.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a tree has a root")]
     pub fn len(&self) -> usize {
-        self.nodes.len()
+        self.rows.len()
     }
 
     /// Returns all nodes in canonical order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
-        (0..self.nodes.len() as u32).map(NodeId)
+        (0..self.rows.len() as u32).map(NodeId)
     }
 
     /// Returns the node `id`, which must be of this tree.
     #[must_use]
-    pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.index()]
+    pub fn node(&self, id: NodeId) -> Node {
+        self.rows.get(id)
     }
 
     /// Returns what a directory holds, in byte order of the names; empty for anything else.
     #[must_use]
     pub fn entries(&self, id: NodeId) -> &[Entry] {
-        match self.node(id).payload {
+        match self.rows.payload(id) {
             Payload::Directory { first, len } => {
                 &self.entries[first as usize..first as usize + len as usize]
             }
@@ -356,7 +299,7 @@ impl Tree {
     /// Returns the name of an entry.
     #[must_use]
     pub fn name(&self, entry: &Entry) -> &[u8] {
-        self.bytes_of(entry.name)
+        self.rows.name_at(entry.name)
     }
 
     /// Returns the names and nodes in a directory, in byte order of the names.
@@ -387,7 +330,7 @@ impl Tree {
     /// Returns the first name of a node; empty for the root.
     #[must_use]
     pub fn first_name(&self, id: NodeId) -> &[u8] {
-        self.bytes_of(self.node(id).name)
+        self.rows.name_at(self.rows.name_of(id))
     }
 
     /// Returns the path of a node from the root by its first name, without a leading `/`; empty for
@@ -410,7 +353,7 @@ impl Tree {
         let mut at = id;
         while at != NodeId::ROOT {
             parts.push(self.first_name(at));
-            at = self.node(at).parent;
+            at = self.rows.parent(at);
         }
         parts.reverse();
         parts
@@ -420,31 +363,26 @@ impl Tree {
     /// attributes share one set.
     #[must_use]
     pub fn xattrs(&self, id: NodeId) -> &Arc<[Xattr]> {
-        &self.xattrs[self.node(id).xattrs as usize]
+        &self.rows.xattrs[self.xattr_set(id) as usize]
     }
 
     /// Returns the number of the node's set of extended attributes: equal for nodes with equal
     /// sets, 0 for none, below [`xattr_sets`](Self::xattr_sets).
     #[must_use]
     pub fn xattr_set(&self, id: NodeId) -> u32 {
-        self.node(id).xattrs
+        self.rows.xattr_set(id)
     }
 
     /// Returns how many different sets of extended attributes there are, the empty one included.
     #[must_use]
     pub fn xattr_sets(&self) -> usize {
-        self.xattrs.len()
+        self.rows.xattrs.len()
     }
 
     /// Returns the target of a symbolic link; `None` for anything else.
     #[must_use]
     pub fn symlink_target(&self, id: NodeId) -> Option<&[u8]> {
-        match self.node(id).payload {
-            Payload::Symlink { at, len } => {
-                Some(&self.names[at as usize..at as usize + len as usize])
-            }
-            _ => None,
-        }
+        self.rows.target(id)
     }
 
     /// Returns where the data of a regular file comes from; [`Data::Empty`] for anything else.
@@ -470,7 +408,7 @@ impl Tree {
             Origin::Archive { .. } => Data::Archive,
             Origin::Inline { at } => {
                 let from = at as usize;
-                Data::Inline(&self.inline[from..from + self.node(id).size as usize])
+                Data::Inline(&self.rows.inline[from..from + self.rows.size(id) as usize])
             }
         }
     }
@@ -479,7 +417,7 @@ impl Tree {
     /// the same byte twice, and end at or before the file's size.
     #[must_use]
     pub fn extents(&self, id: NodeId) -> Extents<'_> {
-        let size = self.node(id).size;
+        let size = self.rows.size(id);
         match self.file_row(id) {
             None => Extents::default(),
             Some(row) => match row.coverage {
@@ -493,7 +431,7 @@ impl Tree {
                 },
                 Coverage::Sparse { first, len } => Extents {
                     dense: None,
-                    rest: self.extents[first as usize..first as usize + len as usize].iter(),
+                    rest: self.rows.extents[first as usize..][..len as usize].iter(),
                 },
             },
         }
@@ -519,18 +457,13 @@ impl Tree {
     /// Returns the memory the tree takes, in bytes, without the values of extended attributes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
-            + self.entries.capacity() * size_of::<Entry>()
-            + self.names.capacity()
-            + self.files.capacity() * size_of::<FileRow>()
-            + self.extents.capacity() * size_of::<DataExtent>()
-            + self.inline.capacity()
-            + self.xattrs.capacity() * size_of::<Arc<[Xattr]>>()
+        self.rows.memory_bytes() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// Where the data of a file is that is stored outside of the tree.
     pub(crate) fn store_of(&self, id: NodeId) -> Option<&DataStore> {
-        self.stores.get(self.file_row(id)?.source as usize)
+        self.file_row(id)?;
+        self.stores.get(self.rows.source(id) as usize)
     }
 
     /// The names on the way from the root of the directory source that has a file.
@@ -541,15 +474,8 @@ impl Tree {
         }
     }
 
-    pub(crate) fn file_row(&self, id: NodeId) -> Option<&FileRow> {
-        match self.node(id).payload {
-            Payload::File(row) if row != NO_DATA => Some(&self.files[row as usize]),
-            _ => None,
-        }
-    }
-
-    fn bytes_of(&self, name: Name) -> &[u8] {
-        &self.names[name.at as usize..name.at as usize + name.len as usize]
+    pub(crate) fn file_row(&self, id: NodeId) -> Option<FileRow> {
+        self.rows.file(id)
     }
 }
 
@@ -574,16 +500,3 @@ impl Iterator for Extents<'_> {
 }
 
 impl ExactSizeIterator for Extents<'_> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_stays_small() {
-        assert!(size_of::<Node>() <= 104, "{}", size_of::<Node>());
-        assert_eq!(size_of::<Entry>(), 12);
-        assert!(size_of::<FileRow>() <= 56, "{}", size_of::<FileRow>());
-        assert_eq!(size_of::<DataExtent>(), 24);
-    }
-}

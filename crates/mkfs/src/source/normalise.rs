@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::model::{NodeId, Times, Timestamp, Tree};
+use super::model::{NodeId, Timestamp, Tree};
 
 /// An owner to give to every file: a user, and a group if it is to change too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,23 +67,23 @@ pub struct Normalisation {
 impl Tree {
     /// Applies a normalisation. Reading files later still compares them with what the scan saw.
     pub fn normalise(&mut self, how: &Normalisation) {
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            let is_root = index == NodeId::ROOT.index();
-            let owner = how.root_owner.filter(|_| is_root).or(how.owner);
-            if let Some(owner) = owner {
-                node.uid = owner.uid;
-                node.gid = owner.gid.unwrap_or(node.gid);
+        let all = |_: NodeId| true;
+        if let Some(owner) = how.owner {
+            self.rows.set_owners(owner.uid, owner.gid, all);
+        }
+        self.rows.change_root(|uid, gid, mode| {
+            if let Some(owner) = how.root_owner.or(how.owner) {
+                *uid = owner.uid;
+                *gid = owner.gid.unwrap_or(*gid);
             }
-            if let Some(mode) = how.root_mode.filter(|_| is_root) {
-                node.mode = (node.mode & !0o7777) | (mode & 0o7777);
+            if let Some(bits) = how.root_mode {
+                *mode = (*mode & !0o7777) | (bits & 0o7777);
             }
-            match how.times {
-                TimePolicy::Keep => {}
-                TimePolicy::Set(time) => node.times = Times::all(time),
-                TimePolicy::Clamp(latest) => {
-                    node.times = Times::all(node.times.mtime().min(latest));
-                }
-            }
+        });
+        match how.times {
+            TimePolicy::Keep => {}
+            TimePolicy::Set(time) => self.rows.set_times(all, |_| time),
+            TimePolicy::Clamp(latest) => self.rows.set_times(all, |mtime| mtime.min(latest)),
         }
     }
 }

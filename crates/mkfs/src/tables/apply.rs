@@ -268,9 +268,9 @@ fn change(
         flags,
         modified,
     } = &rule.change;
-    editor.set_owners(id, user, group);
+    editor.set_owners(id, user, group)?;
     if let Some(mode) = *mode {
-        editor.set_permissions(id, mode);
+        editor.set_permissions(id, mode)?;
         let lists = editor.tree().xattrs(id).iter();
         let list = lists
             .filter(|x| &*x.name == acl::ACCESS)
@@ -285,10 +285,10 @@ fn change(
         return Ok(Err(problem));
     }
     if let Some(flags) = *flags {
-        editor.set_flags(id, flags);
+        editor.set_flags(id, flags)?;
     }
     if let Some(time) = *modified {
-        editor.set_modified(id, time);
+        editor.set_modified(id, time)?;
     }
     Ok(Ok(()))
 }

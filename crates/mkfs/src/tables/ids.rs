@@ -139,7 +139,7 @@ impl IdMap {
             .user(node.uid)
             .and_then(|user| Ok((user, self.group(node.gid)?)));
         let (user, group) = owners.map_err(|problem| fail(editor, problem))?;
-        editor.set_owners(id, Some(user), Some(group));
+        editor.set_owners(id, Some(user), Some(group))?;
         let mut changed = Vec::new();
         for attribute in editor.tree().xattrs(id).iter() {
             let value = self

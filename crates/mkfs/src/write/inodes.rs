@@ -111,7 +111,7 @@ impl InodeEncoder<'_> {
         inode.ctime = node.times.ctime();
         inode.crtime = Some(node.times.crtime());
         inode.file_acl = Pblk::new(placed.attrs.block);
-        inode.links = self.links(id, node);
+        inode.links = self.links(id, &node);
         inode.flags = InodeFlags::from_bits_retain(self.tree.flags(id)?);
         match node.kind() {
             FileType::Directory => self.map_directory(&mut inode, placed)?,
@@ -128,7 +128,7 @@ impl InodeEncoder<'_> {
                     self.map_blocks(&mut inode, placed)?;
                 }
             }
-            FileType::CharDevice | FileType::BlockDevice => self.device(&mut inode, id, node)?,
+            FileType::CharDevice | FileType::BlockDevice => self.device(&mut inode, id, &node)?,
             FileType::Fifo | FileType::Socket => {}
         }
         self.charge(&mut inode, placed.charged)?;

@@ -48,7 +48,7 @@ fn after(dialect: Option<Dialect>, text: &str) -> Tree {
 }
 
 #[track_caller]
-fn node<'t>(tree: &'t Tree, path: &str) -> &'t Node {
+fn node(tree: &Tree, path: &str) -> Node {
     tree.node(tree.lookup(path).expect(path))
 }
 

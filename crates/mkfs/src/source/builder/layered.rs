@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::super::error::SourceResult;
-use super::super::model::{Coverage, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload};
-use super::super::model::{Tree, Xattr};
-use super::{Content, GONE, Stored, TreeBuilder, count};
+use super::super::model::{FileType, Node, NodeId, Tree, Xattr};
+use super::super::rows::{Coverage, FileAt, Origin, Payload};
+use super::{Content, GONE, Stored, TreeBuilder};
 
 impl TreeBuilder {
     /// Says which source the files come from that are added from now on: a place in the list that
@@ -18,11 +18,9 @@ impl TreeBuilder {
     pub(crate) fn unlink(&mut self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let row = self.find(parent, name)?;
         let node = std::mem::replace(&mut self.links[row as usize].node, GONE);
-        if let Payload::Directory { len, .. } = &mut self.nodes[parent.index()].payload {
-            *len = len.saturating_sub(1);
-        }
+        self.rows.count_entry(parent, -1);
         if self.kind(node) == FileType::Directory {
-            self.nodes[node.index()].nlink = 0;
+            self.rows.set_name(node, 0);
         }
         Some(node)
     }
@@ -34,7 +32,7 @@ impl TreeBuilder {
             .links
             .iter()
             .filter(is_in_root)
-            .map(|link| Box::from(self.bytes_of(link.name)))
+            .map(|link| Box::from(self.rows.name_at(link.name)))
             .collect();
         names
             .into_iter()
@@ -48,7 +46,6 @@ impl TreeBuilder {
     /// Adds a node as it is in another tree, with no name yet. Of a directory nothing comes along
     /// that is in it.
     pub(crate) fn add_from(&mut self, tree: &Tree, id: NodeId) -> SourceResult<NodeId> {
-        let new = NodeId(count("files", self.nodes.len())?);
         let old = tree.node(id);
         let payload = match old.payload {
             Payload::Directory { .. } => Payload::Directory { first: 0, len: 0 },
@@ -56,48 +53,44 @@ impl TreeBuilder {
                 let target = tree.symlink_target(id).unwrap_or_default();
                 self.store(Content::Symlink(target))?.1
             }
-            Payload::File(row) if row != NO_DATA => {
-                let row = &tree.files[row as usize];
-                let content = match (row.origin, row.coverage) {
-                    (Origin::Inline { at }, _) => {
-                        let from = at as usize;
-                        Content::Inline(&tree.inline[from..from + old.size as usize])
-                    }
-                    (origin, Coverage::Dense) => Content::Stored(Stored {
-                        size: old.size,
-                        origin,
-                        extents: None,
-                    }),
-                    (origin, Coverage::Sparse { first, len }) => Content::Stored(Stored {
-                        size: old.size,
-                        origin,
-                        extents: Some(&tree.extents[first as usize..][..len as usize]),
-                    }),
-                };
-                self.store(content)?.1
-            }
+            Payload::File(_) => match tree.file_row(id) {
+                None => Payload::File(FileAt::NOWHERE),
+                Some(row) => {
+                    let content = match (row.origin, row.coverage) {
+                        (Origin::Inline { at }, _) => {
+                            let from = at as usize;
+                            Content::Inline(&tree.rows.inline[from..from + old.size as usize])
+                        }
+                        (origin, Coverage::Dense) => Content::Stored(Stored {
+                            size: old.size,
+                            origin,
+                            extents: None,
+                        }),
+                        (origin, Coverage::Sparse { first, len }) => Content::Stored(Stored {
+                            size: old.size,
+                            origin,
+                            extents: Some(&tree.rows.extents[first as usize..][..len as usize]),
+                        }),
+                    };
+                    self.store(content)?.1
+                }
+            },
             other => other,
         };
         let xattrs = self.intern_set(Arc::clone(tree.xattrs(id)))?;
-        self.nodes.push(Node {
-            nlink: 0,
-            name: Name::default(),
+        self.rows.push(&Node {
+            nlink: 1,
             parent: NodeId::ROOT,
             xattrs,
+            source: self.source,
             payload,
-            ..old.clone()
-        });
-        Ok(new)
+            ..old
+        })
     }
 
     /// Adds a directory that is as another one, with nothing in it: to take its place.
     pub(crate) fn add_emptied(&mut self, dir: NodeId) -> SourceResult<NodeId> {
-        let new = NodeId(count("files", self.nodes.len())?);
-        self.nodes.push(Node {
-            payload: Payload::Directory { first: 0, len: 0 },
-            ..self.nodes[dir.index()].clone()
-        });
-        Ok(new)
+        self.rows.push_emptied(dir)
     }
 
     /// Gives a directory what another tree says of one.
@@ -109,36 +102,34 @@ impl TreeBuilder {
     ) -> SourceResult<()> {
         let xattrs = self.intern_set(Arc::clone(tree.xattrs(from)))?;
         let from = tree.node(from);
-        let node = &mut self.nodes[id.index()];
-        node.mode = from.mode;
-        node.flags = from.flags;
-        node.uid = from.uid;
-        node.gid = from.gid;
-        node.times = from.times;
-        node.xattrs = xattrs;
-        Ok(())
+        self.rows.change(id, |node| {
+            node.mode = from.mode;
+            node.flags = from.flags;
+            node.uid = from.uid;
+            node.gid = from.gid;
+            node.times = from.times;
+            node.xattrs = xattrs;
+        })
     }
 
     /// Sets one extended attribute of a node.
     pub(crate) fn set_xattr(&mut self, id: NodeId, xattr: Xattr) -> SourceResult<()> {
-        let mut set = self.xattrs[self.nodes[id.index()].xattrs as usize].to_vec();
+        let set = self.rows.xattr_set(id) as usize;
+        let mut set = self.rows.xattrs[set].to_vec();
         set.push(xattr);
-        self.nodes[id.index()].xattrs = self.intern(set)?;
-        Ok(())
+        let set = self.intern(set)?;
+        self.rows.change(id, |node| node.xattrs = set)
     }
 
     /// Returns the device number of a node that is a device.
     pub(crate) fn rdev(&self, id: NodeId) -> Option<(u32, u32)> {
-        self.nodes[id.index()].rdev()
+        self.rows.get(id).rdev()
     }
 
     /// Has the data of a file read from this path of its directory source, whatever its names are
     /// then. The path that was said first stays.
     pub(crate) fn keep_source_path(&mut self, id: NodeId, path: impl FnOnce() -> Vec<u8>) {
-        let Payload::File(row) = self.nodes[id.index()].payload else {
-            return;
-        };
-        let row = self.files.get(row as usize);
+        let row = self.rows.file(id);
         if row.is_some_and(|row| matches!(row.origin, Origin::Path { .. })) {
             let path = || path().into_boxed_slice();
             self.source_paths.entry(id).or_insert_with(path);

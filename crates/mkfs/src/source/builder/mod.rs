@@ -2,12 +2,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `canonical` | copying what was collected into a tree |
+//! | `canonical` | putting what was collected in order, in place |
+//! | `index` | finding names |
 //! | `reopen` | a builder again of a tree that was finished |
 //! | `layered` | what only sources above others need: names that go, nodes of another tree |
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,19 +16,18 @@ use rayon::slice::ParallelSliceMut;
 
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
-use super::model::{
-    Coverage, DataExtent, FileRow, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload, Times,
-    Tree, Xattr,
-};
+use super::model::{DataExtent, FileType, Node, NodeId, Times, Tree, Xattr};
+use super::rows::{Coverage, FileAt, FileRow, NONE, Origin, Payload, Rows, count};
 use canonical::Canonical;
+use index::Index;
 
 mod canonical;
+mod index;
 mod layered;
 mod reopen;
 
 /// Longest symbolic link target Linux takes, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
-const NONE: u32 = u32::MAX;
 /// In the place of a node whose name was taken away.
 const GONE: NodeId = NodeId(NONE);
 
@@ -121,8 +120,9 @@ impl Content<'_> {
 struct Link {
     parent: NodeId,
     node: NodeId,
-    name: Name,
-    /// Next link with the same hash.
+    /// Its place among the names.
+    name: u32,
+    /// Next link with a hash of the same place.
     next: u32,
 }
 
@@ -131,17 +131,11 @@ struct Link {
 /// Identifiers given out by a builder are its own: [`finish`](Self::finish) numbers the nodes anew.
 #[derive(Debug)]
 pub struct TreeBuilder {
-    nodes: Vec<Node>,
+    rows: Rows,
     links: Vec<Link>,
-    names: Vec<u8>,
-    files: Vec<FileRow>,
-    extents: Vec<DataExtent>,
-    inline: Vec<u8>,
-    xattrs: Vec<Arc<[Xattr]>>,
     xattr_index: HashMap<Arc<[Xattr]>, u32>,
-    /// Head of the chain of links for a hash of parent and name, once anybody looked one up.
-    by_name: Option<HashMap<u64, u32>>,
-    hasher: RandomState,
+    /// Once anybody looked a name up.
+    by_name: Option<Index>,
     /// The source that files come from which are added now.
     source: u32,
     /// Where files of a directory are in it, if another source gave them a name of its own.
@@ -155,18 +149,11 @@ impl TreeBuilder {
     ///
     /// None today; the signature is that of [`add`](Self::add).
     pub fn new(root: Meta) -> SourceResult<Self> {
-        let none: Arc<[Xattr]> = Arc::from([]);
         let mut builder = Self {
-            nodes: Vec::new(),
+            rows: Rows::new(),
             links: Vec::new(),
-            names: Vec::new(),
-            files: Vec::new(),
-            extents: Vec::new(),
-            inline: Vec::new(),
-            xattrs: vec![Arc::clone(&none)],
-            xattr_index: HashMap::from([(none, 0)]),
+            xattr_index: HashMap::from([(Arc::from([]), 0)]),
             by_name: None,
-            hasher: RandomState::new(),
             source: 0,
             source_paths: HashMap::new(),
         };
@@ -181,24 +168,23 @@ impl TreeBuilder {
     /// [`SourceError::TooMany`] beyond 2^32 nodes or bytes of names,
     /// [`SourceError::SymlinkTarget`] for an empty target or one too long.
     pub fn add(&mut self, meta: Meta, content: Content<'_>) -> SourceResult<NodeId> {
-        let id = NodeId(count("files", self.nodes.len())?);
         let kind = content.kind();
         let (size, payload) = self.store(content)?;
         let xattrs = self.intern(meta.xattrs)?;
-        self.nodes.push(Node {
+        self.rows.push(&Node {
             size,
             times: meta.times,
             uid: meta.uid,
             gid: meta.gid,
-            nlink: 0,
+            // Of most files it stays.
+            nlink: 1,
             mode: kind.mode_bits() | permissions(kind, meta.mode),
             flags: settable_flags(kind, meta.flags),
-            name: Name::default(),
             parent: NodeId::ROOT,
             xattrs,
+            source: self.source,
             payload,
-        });
-        Ok(id)
+        })
     }
 
     fn store(&mut self, content: Content<'_>) -> SourceResult<(u64, Payload)> {
@@ -211,19 +197,19 @@ impl TreeBuilder {
                         found: target.len(),
                     });
                 }
-                let at =
-                    count("bytes of names", self.names.len() + target.len())? - target.len() as u32;
-                self.names.extend_from_slice(target);
-                let len = target.len() as u16;
-                (target.len() as u64, Payload::Symlink { at, len })
+                (target.len() as u64, self.rows.add_target(target)?)
             }
-            Content::Hole(size) => (size, Payload::File(NO_DATA)),
-            Content::Inline([]) => (0, Payload::File(NO_DATA)),
+            Content::Hole(size) => (size, Payload::File(FileAt::NOWHERE)),
+            Content::Inline([]) => (0, Payload::File(FileAt::NOWHERE)),
             Content::Inline(bytes) => {
-                let at = self.inline.len() as u64;
-                self.inline.extend_from_slice(bytes);
-                let row = self.add_file(Origin::Inline { at }, Coverage::Dense)?;
-                (bytes.len() as u64, Payload::File(row))
+                let at = self.rows.inline.len() as u64;
+                self.rows.inline.extend_from_slice(bytes);
+                let file = FileRow {
+                    origin: Origin::Inline { at },
+                    coverage: Coverage::Dense,
+                };
+                let file = self.rows.add_file(file)?;
+                (bytes.len() as u64, Payload::File(file))
             }
             Content::Stored(stored) => self.store_file(&stored)?,
             Content::Device { major, minor, .. } => (0, Payload::Device { major, minor }),
@@ -233,8 +219,8 @@ impl TreeBuilder {
 
     fn store_file(&mut self, stored: &Stored<'_>) -> SourceResult<(u64, Payload)> {
         let coverage = match stored.extents {
-            _ if stored.size == 0 => return Ok((0, Payload::File(NO_DATA))),
-            Some([]) => return Ok((stored.size, Payload::File(NO_DATA))),
+            _ if stored.size == 0 => return Ok((0, Payload::File(FileAt::NOWHERE))),
+            Some([]) => return Ok((stored.size, Payload::File(FileAt::NOWHERE))),
             None => Coverage::Dense,
             Some([one])
                 if one.logical == 0 && one.len == stored.size && one.at == stored.origin.base() =>
@@ -242,25 +228,16 @@ impl TreeBuilder {
                 Coverage::Dense
             }
             Some(extents) => {
-                let first = count("sparse extents", self.extents.len())?;
-                count("sparse extents", self.extents.len() + extents.len())?;
-                self.extents.extend_from_slice(extents);
+                let first = count("sparse extents", self.rows.extents.len())?;
+                count("sparse extents", self.rows.extents.len() + extents.len())?;
+                self.rows.extents.extend_from_slice(extents);
                 let len = extents.len() as u32;
                 Coverage::Sparse { first, len }
             }
         };
-        let row = self.add_file(stored.origin, coverage)?;
-        Ok((stored.size, Payload::File(row)))
-    }
-
-    fn add_file(&mut self, origin: Origin, coverage: Coverage) -> SourceResult<u32> {
-        let row = count("files", self.files.len())?;
-        self.files.push(FileRow {
-            origin,
-            coverage,
-            source: self.source,
-        });
-        Ok(row)
+        let origin = stored.origin;
+        let file = self.rows.add_file(FileRow { origin, coverage })?;
+        Ok((stored.size, Payload::File(file)))
     }
 
     fn intern(&mut self, mut set: Vec<Xattr>) -> SourceResult<u32> {
@@ -280,8 +257,8 @@ impl TreeBuilder {
         if let Some(&row) = self.xattr_index.get(&set) {
             return Ok(row);
         }
-        let row = count("sets of extended attributes", self.xattrs.len())?;
-        self.xattrs.push(Arc::clone(&set));
+        let row = count("sets of extended attributes", self.rows.xattrs.len())?;
+        self.rows.xattrs.push(Arc::clone(&set));
         self.xattr_index.insert(set, row);
         Ok(row)
     }
@@ -294,20 +271,20 @@ impl TreeBuilder {
     pub fn set_meta(&mut self, id: NodeId, meta: Meta) -> SourceResult<()> {
         let xattrs = self.intern(meta.xattrs)?;
         let kind = self.kind(id);
-        let node = &mut self.nodes[id.index()];
-        node.mode = (node.mode & !0o7777) | permissions(kind, meta.mode);
-        node.flags = settable_flags(kind, meta.flags);
-        node.uid = meta.uid;
-        node.gid = meta.gid;
-        node.times = meta.times;
-        node.xattrs = xattrs;
-        Ok(())
+        self.rows.change(id, |node| {
+            node.mode = (node.mode & !0o7777) | permissions(kind, meta.mode);
+            node.flags = settable_flags(kind, meta.flags);
+            node.uid = meta.uid;
+            node.gid = meta.gid;
+            node.times = meta.times;
+            node.xattrs = xattrs;
+        })
     }
 
     /// Returns the kind of a node.
     #[must_use]
     pub fn kind(&self, id: NodeId) -> FileType {
-        self.nodes[id.index()].kind()
+        self.rows.kind(id)
     }
 
     /// Gives a node a name in a directory. That the name is free is the caller's to know
@@ -332,39 +309,29 @@ impl TreeBuilder {
                 problem: "is in something that is not a directory",
             });
         }
-        if self.kind(node) == FileType::Directory {
-            // The count of a directory in a builder: whether it has its one name.
-            let names = &mut self.nodes[node.index()].nlink;
-            if node == NodeId::ROOT || *names > 0 {
-                return Err(SourceError::Name {
-                    directory: PathBuf::new(),
-                    name: String::from_utf8_lossy(name).into_owned(),
-                    problem: "names a directory that has a name already",
-                });
-            }
-            *names = 1;
+        let is_directory = self.kind(node) == FileType::Directory;
+        if is_directory && (node == NodeId::ROOT || self.rows.name_of(node) > 0) {
+            return Err(SourceError::Name {
+                directory: PathBuf::new(),
+                name: String::from_utf8_lossy(name).into_owned(),
+                problem: "names a directory that has a name already",
+            });
         }
-        let row = count("names", self.links.len())?;
-        let at = count("bytes of names", self.names.len() + name.len())? - name.len() as u32;
-        if let Payload::Directory { len, .. } = &mut self.nodes[parent.index()].payload {
-            *len += 1;
+        count("names", self.links.len())?;
+        let name = self.rows.add_name(name)?;
+        if is_directory {
+            self.rows.set_name(node, name);
         }
-        self.names.extend_from_slice(name);
-        let next = match &mut self.by_name {
-            Some(index) => index
-                .insert(self.hasher.hash_one((parent.0, name)), row)
-                .unwrap_or(NONE),
-            None => NONE,
-        };
+        self.rows.count_entry(parent, 1);
         self.links.push(Link {
             parent,
             node,
-            name: Name {
-                at,
-                len: name.len() as u8,
-            },
-            next,
+            name,
+            next: NONE,
         });
+        if let Some(index) = &mut self.by_name {
+            index.add(&mut self.links, &self.rows);
+        }
         Ok(())
     }
 
@@ -376,12 +343,7 @@ impl TreeBuilder {
 
     /// The target of a symbolic link.
     pub(crate) fn symlink_target(&self, id: NodeId) -> Option<&[u8]> {
-        match self.nodes[id.index()].payload {
-            Payload::Symlink { at, len } => {
-                Some(&self.names[at as usize..at as usize + usize::from(len)])
-            }
-            _ => None,
-        }
+        self.rows.target(id)
     }
 
     /// Gives an existing name to another node that has none yet, or is no directory.
@@ -393,40 +355,13 @@ impl TreeBuilder {
 
     /// Whether a directory has any name in it.
     pub(crate) fn has_entries(&self, dir: NodeId) -> bool {
-        matches!(self.nodes[dir.index()].payload, Payload::Directory { len, .. } if len > 0)
+        matches!(self.rows.payload(dir), Payload::Directory { len, .. } if len > 0)
     }
 
     fn find(&mut self, parent: NodeId, name: &[u8]) -> Option<u32> {
-        if self.by_name.is_none() {
-            self.build_index();
-        }
-        let hash = self.hasher.hash_one((parent.0, name));
-        let mut row = *self.by_name.as_ref()?.get(&hash)?;
-        while row != NONE {
-            let link = &self.links[row as usize];
-            let is_it = link.parent == parent && self.bytes_of(link.name) == name;
-            if is_it && link.node != GONE {
-                return Some(row);
-            }
-            row = link.next;
-        }
-        None
-    }
-
-    fn build_index(&mut self) {
-        let mut index = HashMap::with_capacity(self.links.len());
-        for row in 0..self.links.len() {
-            let link = self.links[row];
-            let hash = self
-                .hasher
-                .hash_one((link.parent.0, self.bytes_of(link.name)));
-            self.links[row].next = index.insert(hash, row as u32).unwrap_or(NONE);
-        }
-        self.by_name = Some(index);
-    }
-
-    fn bytes_of(&self, name: Name) -> &[u8] {
-        &self.names[name.at as usize..name.at as usize + name.len as usize]
+        let (links, rows) = (&mut self.links, &self.rows);
+        let index = self.by_name.get_or_insert_with(|| Index::new(links, rows));
+        index.find(links, rows, parent, name)
     }
 
     /// Returns the tree of everything that can be reached from the root.
@@ -443,8 +378,7 @@ impl TreeBuilder {
         self.by_name = None;
         let mut links = std::mem::take(&mut self.links);
         links.retain(|link| link.node != GONE);
-        let names = &self.names;
-        let bytes = |n: Name| &names[n.at as usize..n.at as usize + n.len as usize];
+        let bytes = |at| self.rows.name_at(at);
         links
             .par_sort_unstable_by(|a, b| (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name))));
         let twice = links
@@ -457,7 +391,7 @@ impl TreeBuilder {
                 problem: "is there twice",
             });
         }
-        Ok(Canonical::new(self, links).run(stores))
+        Canonical::run(self, links, stores)
     }
 }
 
@@ -506,17 +440,6 @@ pub(crate) fn name_problem(name: &[u8]) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// A count that fits the 32 bits a tree has for it.
-fn count(what: &'static str, n: usize) -> SourceResult<u32> {
-    u32::try_from(n)
-        .ok()
-        .filter(|&n| n != u32::MAX)
-        .ok_or(SourceError::TooMany {
-            what,
-            limit: u64::from(u32::MAX) - 1,
-        })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! A builder again of a tree that was finished, so that more can be put into it.
 
-use std::hash::RandomState;
 use std::sync::Arc;
 
 use super::super::data::DataStore;
 use super::super::error::SourceResult;
-use super::super::model::{NodeId, Origin, Payload, Times, Tree};
-use super::{Content, Link, NONE, TreeBuilder};
+use super::super::model::{NodeId, Times, Tree};
+use super::super::rows::{NONE, Origin, Payload};
+use super::{Content, Link, TreeBuilder};
 
 /// What a builder does not have of a tree, for when it is finished again.
 #[derive(Debug)]
@@ -39,51 +39,31 @@ impl TreeBuilder {
             })
             .map(|id| (id, tree.source_parts(id).join(&b'/').into_boxed_slice()))
             .collect();
+        let mut links = Vec::with_capacity(tree.entries.len());
+        for parent in tree.ids() {
+            links.extend(tree.entries(parent).iter().map(|entry| Link {
+                parent,
+                node: entry.node,
+                name: entry.name,
+                next: NONE,
+            }));
+        }
         let Tree {
-            mut nodes,
-            entries,
-            names,
-            files,
-            extents,
-            inline,
-            xattrs,
+            rows,
+            entries: _,
             stores,
             mut source_paths,
             warnings,
             late_flags: _,
         } = tree;
-        let mut links = Vec::with_capacity(entries.len());
-        for (index, node) in nodes.iter_mut().enumerate() {
-            // Of a directory it says in a builder whether it has its name, and of others nothing.
-            node.nlink = u32::from(node.is_dir());
-            let Payload::Directory { first, len } = node.payload else {
-                continue;
-            };
-            links.extend(
-                entries[first as usize..][..len as usize]
-                    .iter()
-                    .map(|entry| Link {
-                        parent: NodeId(index as u32),
-                        node: entry.node,
-                        name: entry.name,
-                        next: NONE,
-                    }),
-            );
-        }
         source_paths.extend(several);
-        let rows = (0..).zip(&xattrs);
-        let xattr_index = rows.map(|(row, set)| (Arc::clone(set), row)).collect();
+        let sets = (0..).zip(&rows.xattrs);
+        let xattr_index = sets.map(|(row, set)| (Arc::clone(set), row)).collect();
         let builder = Self {
-            nodes,
+            rows,
             links,
-            names,
-            files,
-            extents,
-            inline,
-            xattrs,
             xattr_index,
             by_name: None,
-            hasher: RandomState::new(),
             source: 0,
             source_paths,
         };
@@ -97,12 +77,14 @@ impl TreeBuilder {
         content: Content<'_>,
         times: Times,
     ) -> SourceResult<()> {
-        let (size, payload) = self.store(content)?;
-        let node = &mut self.nodes[id.index()];
-        node.size = size;
-        node.payload = payload;
-        node.times = times;
-        Ok(())
+        let (size, payload): (u64, Payload) = self.store(content)?;
+        let source = self.source;
+        self.rows.change(id, |node| {
+            node.size = size;
+            node.payload = payload;
+            node.times = times;
+            node.source = source;
+        })
     }
 
     /// Finishes what [`reopen`](Self::reopen) began.
