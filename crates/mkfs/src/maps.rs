@@ -92,6 +92,31 @@ impl Maps {
         &self.runs[map.runs.0 as usize..map.runs.1 as usize]
     }
 
+    /// The numbers of the runs of a file.
+    pub(crate) fn run_numbers(&self, map: FileMap) -> Range<u32> {
+        map.runs.0..map.runs.1
+    }
+
+    /// The run with a number.
+    pub(crate) fn run(&self, number: u32) -> Run {
+        self.runs[number as usize]
+    }
+
+    /// The map that consists of this run alone, and the run, if it begins with the first block.
+    pub(crate) fn one_run(&self, number: u32) -> Option<(FileMap, Run)> {
+        let run = *self.runs.get(number as usize)?;
+        let map = FileMap {
+            runs: (number, number + 1),
+            ..FileMap::default()
+        };
+        (run.lblk == 0).then_some((map, run))
+    }
+
+    /// Where a tree block lies.
+    pub(crate) fn tree_block(&self, index: u32) -> u64 {
+        self.tree[index as usize].pblk
+    }
+
     /// The tree blocks of a file, with the index that
     /// [`encode_tree_block`](Self::encode_tree_block) takes.
     pub(crate) fn tree_blocks(&self, map: FileMap) -> impl Iterator<Item = (u32, TreeBlock)> + '_ {
@@ -119,9 +144,11 @@ impl Maps {
             MapKind::Extents => self.grow_extent_tree(runs, block)?,
             MapKind::Indirect => self.grow_indirect_map(runs, block)?,
         };
+        // Those that are empty are all the same.
+        let range = |from, to| if from == to { (0, 0) } else { (from, to) };
         Ok(FileMap {
-            runs,
-            tree: (first_tree, self.tree.len() as u32),
+            runs: range(runs.0, runs.1),
+            tree: range(first_tree, self.tree.len() as u32),
             levels,
         })
     }

@@ -6,10 +6,11 @@
 //!
 //! The plan counts, the writer encodes; both walk [`leaves`], so they agree by construction.
 
-use super::{PlaceError, PlaceResult};
+use super::{LOST_AND_FOUND, PlaceError, PlaceResult};
+use crate::source::{Entry, Tree};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::{DirBlockBuilder, DirLayout, EntryType, NewEntry};
-use extant_format::dir::hash::NameHasher;
+use extant_format::dir::hash::{NameHash, NameHasher};
 use extant_format::dir::htree::{self, DxEntry, DxRootInfo};
 use extant_format::{Ino, Lblk};
 use std::ops::Range;
@@ -25,10 +26,9 @@ pub(crate) struct DirRules {
     pub(crate) large_dir: bool,
 }
 
-/// One name.
+/// One name, without its bytes: a directory may have millions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name<'t> {
-    pub(crate) name: &'t [u8],
+pub(crate) struct Name {
     pub(crate) ino: Ino,
     pub(crate) kind: EntryType,
 }
@@ -38,7 +38,40 @@ pub(crate) struct Name<'t> {
 pub(crate) struct Listing<'t> {
     pub(crate) ino: Ino,
     pub(crate) parent: Ino,
-    pub(crate) names: Vec<Name<'t>>,
+    /// In the order of `entries`, with a `lost+found` that is none of them.
+    pub(crate) names: Vec<Name>,
+    pub(crate) tree: &'t Tree,
+    pub(crate) entries: &'t [Entry],
+    /// Where the `lost+found` is among the names that the tree does not have.
+    pub(crate) made: Option<usize>,
+}
+
+impl<'t> Listing<'t> {
+    /// The bytes of a name.
+    fn name(&self, index: usize) -> &'t [u8] {
+        let index = match self.made {
+            Some(made) if made == index => return LOST_AND_FOUND,
+            Some(made) if made < index => index - 1,
+            _ => index,
+        };
+        self.tree.name(&self.entries[index])
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'t [u8]> {
+        (0..self.names.len()).map(|index| self.name(index))
+    }
+
+    fn entry(&self, index: usize) -> NewEntry<'t> {
+        let Name { ino, kind } = self.names[index];
+        NewEntry::new(ino, self.name(index), kind)
+    }
+}
+
+/// The place of a name in the index, and in the listing.
+#[derive(Clone, Copy, Debug)]
+struct Hashed {
+    hash: NameHash,
+    at: u32,
 }
 
 /// The shape of a directory.
@@ -69,7 +102,7 @@ impl DirRules {
                 indexed: false,
             });
         };
-        let leaves = leaves(&self.layout, &hashed(listing, &hasher)).len();
+        let leaves = leaves(&self.layout, listing, &hashed(listing, &hasher)).len();
         let inner: usize = self.levels(leaves, listing)?.iter().sum();
         Ok(DirShape {
             blocks: (1 + inner + leaves) as u32,
@@ -83,8 +116,8 @@ impl DirRules {
             1,
             self.layout.min_rec_len(b".") + self.layout.min_rec_len(b".."),
         );
-        for name in &listing.names {
-            let need = self.layout.min_rec_len(name.name);
+        for name in listing.all() {
+            let need = self.layout.min_rec_len(name);
             if used + need > room {
                 blocks += 1;
                 used = 0;
@@ -112,23 +145,54 @@ impl DirRules {
         Ok(levels)
     }
 
-    /// All blocks of a directory.
+    /// Fills `bytes` with blocks of a directory from its block `lblk` on, and blocks without names
+    /// behind its last one.
     ///
     /// # Errors
     /// [`PlaceError::DirectoryTooLarge`]; the shape has been asked before, so it does not happen.
-    pub(crate) fn encode(&self, listing: &Listing<'_>, seed: Crc32c) -> PlaceResult<Vec<u8>> {
+    pub(crate) fn encode(
+        &self,
+        listing: &Listing<'_>,
+        seed: Crc32c,
+        lblk: u32,
+        bytes: &mut [u8],
+    ) -> PlaceResult<()> {
         let shape = self.shape(listing)?;
-        let mut bytes = vec![0; shape.blocks as usize * self.layout.block_size.len()];
-        match self.hasher.filter(|_| shape.indexed) {
-            Some(hasher) => self.encode_hashed(listing, &hasher, seed, &mut bytes)?,
-            None => self.encode_linear(listing, seed, &mut bytes),
+        let size = self.layout.block_size.len();
+        let len = shape.blocks as usize * size;
+        let from = len.min(lblk as usize * size);
+        let here = (len - from).min(bytes.len());
+        let (filled, free) = bytes.split_at_mut(here);
+        if here == len {
+            self.encode_all(listing, shape, seed, filled)?;
+        } else {
+            // Only together are they what they shall be.
+            let mut all = vec![0; len];
+            self.encode_all(listing, shape, seed, &mut all)?;
+            filled.copy_from_slice(&all[from..from + here]);
         }
-        Ok(bytes)
+        // Blocks kept in reserve for more names, as lost+found has them.
+        for block in free.chunks_exact_mut(size) {
+            DirBlockBuilder::new(block, &self.layout).finish(seed);
+        }
+        Ok(())
     }
 
-    /// A block without names, kept for later ones.
-    pub(crate) fn encode_free_block(&self, block: &mut [u8], seed: Crc32c) {
-        DirBlockBuilder::new(block, &self.layout).finish(seed);
+    fn encode_all(
+        &self,
+        listing: &Listing<'_>,
+        shape: DirShape,
+        seed: Crc32c,
+        bytes: &mut [u8],
+    ) -> PlaceResult<()> {
+        bytes.fill(0);
+        match self.hasher.filter(|_| shape.indexed) {
+            Some(hasher) => self.encode_hashed(listing, &hasher, seed, bytes),
+            None => {
+                self.encode_linear(listing, seed, bytes);
+                Ok(())
+            }
+        }
     }
 
     fn encode_linear(&self, listing: &Listing<'_>, seed: Crc32c, bytes: &mut [u8]) {
@@ -143,8 +207,8 @@ impl DirRules {
             &mut block,
             &NewEntry::new(listing.parent, b"..", EntryType::Directory),
         );
-        for name in &listing.names {
-            let entry = NewEntry::new(name.ino, name.name, name.kind);
+        for index in 0..listing.names.len() {
+            let entry = listing.entry(index);
             if !block.push(&entry) {
                 block.finish(seed);
                 let Some(next) = blocks.next() else { return };
@@ -163,7 +227,7 @@ impl DirRules {
         bytes: &mut [u8],
     ) -> PlaceResult<()> {
         let names = hashed(listing, hasher);
-        let leaves = leaves(&self.layout, &names);
+        let leaves = leaves(&self.layout, listing, &names);
         let levels = self.levels(leaves.len(), listing)?;
         let inner: usize = levels.iter().sum();
         let size = self.layout.block_size.len();
@@ -173,8 +237,8 @@ impl DirRules {
             .zip(&leaves)
         {
             let mut builder = DirBlockBuilder::new(block, &self.layout);
-            for (_, name) in &names[leaf.names.clone()] {
-                put(&mut builder, &NewEntry::new(name.ino, name.name, name.kind));
+            for name in &names[leaf.names.clone()] {
+                put(&mut builder, &listing.entry(name.at as usize));
             }
             builder.finish(seed);
         }
@@ -223,32 +287,31 @@ fn put(block: &mut DirBlockBuilder<'_>, entry: &NewEntry<'_>) {
 
 /// Names with their hashes, in the order of the index; names decide between equal hashes, so that
 /// the result does not depend on the order given.
-fn hashed<'l, 't>(listing: &'l Listing<'t>, hasher: &NameHasher) -> Vec<(u32, &'l Name<'t>)> {
-    let mut names: Vec<_> = listing
-        .names
-        .iter()
-        .map(|name| (hasher.hash(name.name), name))
-        .collect();
-    names.sort_unstable_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.name.cmp(y.name)));
+fn hashed(listing: &Listing<'_>, hasher: &NameHasher) -> Vec<Hashed> {
+    let hash = |(at, name)| Hashed {
+        hash: hasher.hash(name),
+        at,
+    };
+    let mut names: Vec<Hashed> = (0..).zip(listing.all()).map(hash).collect();
+    let name = |hashed: &Hashed| listing.name(hashed.at as usize);
+    names.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| name(a).cmp(name(b))));
     names
-        .into_iter()
-        .map(|(hash, name)| (hash.major, name))
-        .collect()
 }
 
 /// Cuts sorted names into leaves. A leaf that begins inside a run of equal hashes says so in the
 /// low bit of its hash.
-fn leaves(layout: &DirLayout, names: &[(u32, &Name<'_>)]) -> Vec<Leaf> {
+fn leaves(layout: &DirLayout, listing: &Listing<'_>, names: &[Hashed]) -> Vec<Leaf> {
     let room = layout.entries_len();
     let mut leaves: Vec<Leaf> = vec![Leaf {
         names: 0..0,
         hash: 0,
     }];
     let mut used = 0;
-    for (i, (hash, name)) in names.iter().enumerate() {
-        let need = layout.min_rec_len(name.name);
+    for (i, name) in names.iter().enumerate() {
+        let hash = name.hash.major;
+        let need = layout.min_rec_len(listing.name(name.at as usize));
         if used + need > room {
-            let continued = names[i - 1].0 == *hash;
+            let continued = names[i - 1].hash.major == hash;
             leaves.push(Leaf {
                 names: i..i,
                 hash: hash | u32::from(continued),

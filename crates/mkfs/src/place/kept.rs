@@ -1,7 +1,7 @@
 //! Places of nodes and pieces as they are kept: a few bytes each, and the rest only where it is
 //! needed.
 
-use super::{AttrPlans, Content, FileMap, Maps, NodeAttrs, Piece, Placed};
+use super::{AttrPlans, Content, Maps, NodeAttrs, Piece, Placed};
 use crate::source::NodeId;
 use extant_format::Ino;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `space` | the free space of a formatted image, handed out from the front |
 //! | `dirs` | how many blocks a directory needs, and their bytes |
+//! | `kept` | places and pieces in few bytes |
 //! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
 //! | [`error`] | [`PlaceError`] |
 //!
@@ -17,6 +18,7 @@
 mod attrs;
 mod dirs;
 pub mod error;
+mod kept;
 mod space;
 
 pub use error::{PlaceError, PlaceResult};
@@ -29,6 +31,8 @@ pub(crate) use dirs::{DirRules, Listing, Name};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::EntryType;
 use extant_format::{BlockSize, Ino};
+pub(crate) use kept::InOrder;
+use kept::{About, Pieces, Places, Where};
 pub(crate) use space::Space;
 use std::ops::Range;
 
@@ -151,7 +155,7 @@ impl Numbering {
 }
 
 /// One inode with its blocks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     /// Blocks of data and of the map above them.
     pub(crate) map: FileMap,
@@ -197,12 +201,12 @@ pub(crate) struct Placement {
     pub(crate) numbering: Numbering,
     pub(crate) maps: Maps,
     /// A row for each node of the tree.
-    pub(crate) nodes: Vec<Placed>,
+    nodes: Places,
     /// `lost+found`, where the source has none.
     pub(crate) lost_found: Option<Placed>,
     pub(crate) attrs: AttrPlans,
     /// In ascending order on the device.
-    pub(crate) pieces: Vec<Piece>,
+    pieces: Pieces,
     pub(crate) space: Space,
 }
 
@@ -227,10 +231,10 @@ impl Placement {
             tree,
             plan: Self {
                 maps: Maps::new(shape.map_kind, shape.block_size),
-                nodes: Vec::with_capacity(tree.len()),
+                nodes: Places::with_capacity(tree.len()),
                 lost_found: None,
                 attrs,
-                pieces: Vec::new(),
+                pieces: Pieces::default(),
                 numbering,
                 space,
                 shape,
@@ -240,7 +244,10 @@ impl Placement {
         let mut plan = placer.plan;
         // Map blocks are taken after the data they map, attribute blocks after both: already in
         // order, except where a run was cut and its tail went on elsewhere.
-        plan.pieces.sort_unstable_by_key(|piece| piece.pblk);
+        plan.pieces.sort(Where {
+            maps: &plan.maps,
+            attrs: &plan.attrs,
+        });
         Ok(plan)
     }
 
@@ -251,12 +258,30 @@ impl Placement {
 
     /// Bytes of all pieces.
     pub(crate) fn bytes(&self) -> u64 {
-        let blocks: u64 = self
-            .pieces
-            .iter()
-            .map(|piece| u64::from(piece.blocks))
-            .sum();
+        let blocks: u64 = self.pieces().map(|piece| u64::from(piece.blocks)).sum();
         blocks << self.shape.block_size.log2()
+    }
+
+    /// Where a node of the tree is.
+    pub(crate) fn placed(&self, tree: &Tree, id: NodeId) -> Placed {
+        let about = about(tree, id, &self.attrs, &self.shape);
+        self.nodes.get(id, about, &self.maps)
+    }
+
+    /// All pieces, in ascending order on the device.
+    pub(crate) fn pieces(&self) -> InOrder<'_> {
+        self.pieces_after(0)
+    }
+
+    /// The pieces that end after a block.
+    pub(crate) fn pieces_after(&self, block: u64) -> InOrder<'_> {
+        self.pieces.after(
+            block,
+            Where {
+                maps: &self.maps,
+                attrs: &self.attrs,
+            },
+        )
     }
 
     /// Everything a directory holds, `lost+found` included where the root lacks one.
@@ -265,12 +290,23 @@ impl Placement {
     }
 
     /// The empty `lost+found`.
-    pub(crate) fn lost_found_listing(&self) -> Listing<'static> {
+    pub(crate) fn lost_found_listing<'t>(&self, tree: &'t Tree) -> Listing<'t> {
         Listing {
             ino: self.shape.lost_found_ino,
             parent: Ino::ROOT,
             names: Vec::new(),
+            tree,
+            entries: &[],
+            made: None,
         }
+    }
+}
+
+fn about(tree: &Tree, id: NodeId, attrs: &AttrPlans, shape: &Shape) -> About {
+    About {
+        is_dir: tree.kind(id) == FileType::Directory,
+        attrs: attrs.of(tree.xattr_set(id)),
+        cluster_bits: shape.cluster_bits,
     }
 }
 
@@ -285,24 +321,25 @@ fn check_lost_and_found(tree: &Tree) -> PlaceResult<()> {
 }
 
 fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t> {
-    let mut names: Vec<Name<'t>> = tree
-        .children(id)
-        .map(|(name, child)| Name {
-            name,
-            ino: numbering.ino(child),
-            kind: EntryType::of(tree.node(child).kind()),
-        })
-        .collect();
-    if id == NodeId::ROOT && numbering.lost_found().is_none() {
-        let at = names.partition_point(|n| n.name < LOST_AND_FOUND);
+    let entries = tree.entries(id);
+    let made = (id == NodeId::ROOT && numbering.lost_found().is_none())
+        .then(|| entries.partition_point(|entry| tree.name(entry) < LOST_AND_FOUND));
+    let mut names = Vec::with_capacity(entries.len() + 1);
+    names.extend(entries.iter().map(|entry| Name {
+        ino: numbering.ino(entry.node()),
+        kind: EntryType::of(tree.kind(entry.node())),
+    }));
+    if let Some(at) = made {
         let made = Name {
-            name: LOST_AND_FOUND,
             ino: numbering.lost_found_ino,
             kind: EntryType::Directory,
         };
         names.insert(at, made);
     }
     Listing {
+        tree,
+        entries,
+        made,
         ino: numbering.ino(id),
         parent: numbering.ino(tree.node(id).parent()),
         names,
@@ -318,7 +355,9 @@ impl Placer<'_> {
     fn place_all(&mut self) -> PlaceResult<()> {
         for id in self.tree.ids() {
             let placed = self.place(id)?;
-            self.plan.nodes.push(placed);
+            let plan = &mut self.plan;
+            let about = about(self.tree, id, &plan.attrs, &plan.shape);
+            plan.nodes.push(&placed, about, &plan.maps);
             if id == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
                 let ino = self.plan.shape.lost_found_ino;
                 let blocks = self.plan.shape.lost_found_blocks;
@@ -358,7 +397,7 @@ impl Placer<'_> {
                 None => {
                     let pblk = self.take_block()?;
                     self.plan.attrs.put_block(index, pblk);
-                    self.push(pblk, 1, Content::AttrBlock { index });
+                    self.plan.pieces.push_attr_block(index);
                     pblk
                 }
             };
@@ -486,14 +525,6 @@ impl Placer<'_> {
         Ok(self.plan.shape.cluster_start(cluster))
     }
 
-    fn push(&mut self, pblk: u64, blocks: u32, content: Content) {
-        self.plan.pieces.push(Piece {
-            pblk,
-            blocks,
-            content,
-        });
-    }
-
     /// Takes space for ranges of logical blocks, ascending and apart, and maps them. Returns the
     /// map and the blocks charged.
     fn place_runs(
@@ -512,9 +543,6 @@ impl Placer<'_> {
             }
             self.take_range(range, &mut taken)?;
         }
-        for run in &taken.runs {
-            self.push(run.pblk, run.len, content(run.lblk));
-        }
         let plan = &mut self.plan;
         let (shape, space) = (&plan.shape, &mut plan.space);
         let map = plan.maps.add(&taken.runs, || {
@@ -522,17 +550,16 @@ impl Placer<'_> {
                 .take(1)
                 .map(|cluster| shape.cluster_start(cluster.start))
         })?;
-        let trees: Vec<(u32, u64)> = self
-            .plan
-            .maps
-            .tree_blocks(map)
-            .map(|(index, block)| (index, block.pblk))
-            .collect();
-        for (index, pblk) in &trees {
-            self.push(*pblk, 1, Content::Tree { ino, index: *index });
+        for number in plan.maps.run_numbers(map) {
+            let lblk = plan.maps.run(number).lblk;
+            plan.pieces.push_run(number, content(lblk));
         }
-        let clusters = taken.clusters + trees.len() as u64;
-        Ok((map, clusters << self.plan.shape.cluster_bits))
+        let mut clusters = taken.clusters;
+        for (index, _) in plan.maps.tree_blocks(map) {
+            plan.pieces.push_tree(index, ino);
+            clusters += 1;
+        }
+        Ok((map, clusters << plan.shape.cluster_bits))
     }
 
     fn take_range(&mut self, range: Range<u64>, taken: &mut Taken) -> PlaceResult<()> {

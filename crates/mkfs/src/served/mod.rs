@@ -19,7 +19,7 @@ mod fixed;
 use crate::image::{BuildError, BuildOptions, Planned, Report, pool};
 use crate::layout::{Draft, PlanResult};
 use crate::metadata::{FinalMetadata, block_bitmap, encode_descriptors, finish, inode_bitmap};
-use crate::place::{Content, Piece, Placement};
+use crate::place::{Content, InOrder, Piece, Placement};
 use crate::source::{NodeId, SourceError, Tree};
 use crate::write::{Filler, InodeEncoder, Part, WriteError, WriteResult, fill_slots};
 use directories::Directories;
@@ -71,13 +71,13 @@ pub struct PlannedDevice {
 #[derive(Clone, Copy)]
 enum Span<'d> {
     Fixed(&'d Fixed),
-    Piece(&'d Piece),
+    Piece(Piece),
 }
 
 /// Spans in order of the device.
 struct Spans<'d> {
     fixed: Peekable<Iter<'d, Fixed>>,
-    pieces: Peekable<Iter<'d, Piece>>,
+    pieces: Peekable<InOrder<'d>>,
     block_bits: u32,
 }
 
@@ -150,13 +150,9 @@ impl PlannedDevice {
         let fixed = self
             .fixed
             .partition_point(|fixed| fixed.pblk + u64::from(fixed.blocks) <= first);
-        let pieces = self
-            .placement
-            .pieces
-            .partition_point(|piece| piece.pblk + u64::from(piece.blocks) <= first);
         Spans {
             fixed: self.fixed[fixed..].iter().peekable(),
-            pieces: self.placement.pieces[pieces..].iter().peekable(),
+            pieces: self.placement.pieces_after(first).peekable(),
             block_bits: self.block_bits(),
         }
     }
@@ -169,8 +165,8 @@ impl PlannedDevice {
             ..
         }) = span
         {
-            let at = (u64::from(*lblk) << self.block_bits()) + from;
-            return self.read_file(*node, at, buf);
+            let at = (u64::from(lblk) << self.block_bits()) + from;
+            return self.read_file(node, at, buf);
         }
         if let Span::Piece(Piece {
             content: content @ Content::Directory { ino, lblk },
@@ -178,10 +174,10 @@ impl PlannedDevice {
             ..
         }) = span
         {
-            let len = (*blocks as usize) << self.block_bits();
-            let made = self.directories.get((*ino, *lblk), len, || {
+            let len = (blocks as usize) << self.block_bits();
+            let made = self.directories.get((ino, lblk), len, || {
                 let mut bytes = vec![0; len];
-                self.fill(*content, *blocks, &mut bytes).map(|()| bytes)
+                self.fill(content, blocks, &mut bytes).map(|()| bytes)
             })?;
             let from = from as usize;
             buf.copy_from_slice(&made[from..from + buf.len()]);

@@ -2,7 +2,8 @@
 //!
 //! Directories wait on a stack; a batch of them is listed and its files are asked about in
 //! parallel, then the findings go into the builder one after the other. So descriptors in use
-//! are bounded by the number of threads, whatever the depth or width of the source.
+//! are bounded by the number of threads, whatever the depth or width of the source. A batch is the
+//! smaller the more is found, and a large directory is asked about in pieces.
 //!
 //! What a file is, whose it is and what attributes it has is asked through the C library, so that
 //! `fakeroot` and `pseudo` are heard.
@@ -28,9 +29,11 @@ use super::model::{DataExtent, FileType, NodeId, Times, Timestamp, Tree, Xattr};
 use super::root::Root;
 use super::rows::Origin;
 
-/// Directories listed at once; enough to keep every thread busy, few enough that what is found
-/// before it reaches the builder stays small.
+/// Most directories listed at once; enough to keep every thread busy.
 const BATCH: usize = 256;
+/// Files that are asked about, more or less, before what was found goes into the builder, where it
+/// takes a tenth of the memory.
+const WINDOW: usize = 8192;
 /// Files of one directory asked about by one thread.
 const CHUNK: usize = 512;
 /// Bytes of directory entries taken from the kernel at once.
@@ -172,22 +175,58 @@ impl Scan {
                 path: Box::default(),
             }],
         };
+        let mut most = BATCH;
         while !scan.waiting.is_empty() {
             let batch = scan
                 .waiting
-                .split_off(scan.waiting.len().saturating_sub(BATCH));
+                .split_off(scan.waiting.len().saturating_sub(most));
             let listed: Vec<_> = batch
                 .par_iter()
                 .with_max_len(1)
                 .map(|dir| list(&root, dir, excludes))
                 .collect();
-            for (dir, found) in batch.iter().zip(listed) {
-                for file in found? {
-                    scan.add(dir, file)?;
+            let mut sum = 0;
+            for (dir, listed) in batch.iter().zip(listed) {
+                match listed? {
+                    Listed::Files(found) => {
+                        sum += found.len();
+                        for file in found {
+                            scan.add(dir, file)?;
+                        }
+                    }
+                    Listed::Many(names) => {
+                        sum += WINDOW;
+                        scan.add_many(&root, dir, &names, excludes)?;
+                    }
                 }
             }
+            let per_dir = (sum / batch.len()).max(1);
+            let least = rayon::current_num_threads().min(BATCH);
+            most = (WINDOW / per_dir).clamp(least, BATCH);
         }
         scan.builder.finish_with(vec![DataStore::Directory(root)])
+    }
+
+    /// Asks about the files of a large directory, a window of them at a time.
+    fn add_many(
+        &mut self,
+        root: &Root,
+        dir: &Waiting,
+        names: &Names,
+        excludes: &Excludes,
+    ) -> SourceResult<()> {
+        let parts = dir.parts();
+        let listing = Listing::new(root, &parts)?;
+        let mut names = names.iter();
+        loop {
+            let window: Vec<&[u8]> = names.by_ref().take(WINDOW).collect();
+            if window.is_empty() {
+                return Ok(());
+            }
+            for file in listing.ask_all(&window, excludes)? {
+                self.add(dir, file)?;
+            }
+        }
     }
 
     fn add(&mut self, dir: &Waiting, file: Found) -> SourceResult<()> {
@@ -233,27 +272,48 @@ impl Scan {
     }
 }
 
-/// Lists one directory and asks about everything in it.
-fn list(root: &Root, dir: &Waiting, excludes: &Excludes) -> SourceResult<Vec<Found>> {
+/// What listing a directory gives.
+enum Listed {
+    Files(Vec<Found>),
+    /// More names than are asked about at once.
+    Many(Names),
+}
+
+/// Names of a directory, each behind its length.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Names {
+    fn push(&mut self, name: &[u8]) {
+        self.count += 1;
+        self.bytes.extend((name.len() as u16).to_ne_bytes());
+        self.bytes.extend(name);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &*self.bytes;
+        std::iter::from_fn(move || {
+            let (len, after) = rest.split_first_chunk()?;
+            let (name, after) = after.split_at_checked(u16::from_ne_bytes(*len).into())?;
+            rest = after;
+            Some(name)
+        })
+    }
+}
+
+/// Lists one directory and asks about everything in it, if that is not much.
+fn list(root: &Root, dir: &Waiting, excludes: &Excludes) -> SourceResult<Listed> {
     let parts = dir.parts();
     let listing = Listing::new(root, &parts)?;
     let names = listing.names()?;
-    let ask = |name: &[u8]| -> SourceResult<Option<Found>> {
-        let found = listing.ask(name)?;
-        if !excludes.is_empty() {
-            let mut path = parts.clone();
-            path.push(name);
-            if excludes.excludes(&path, matches!(found.what, What::Directory)) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(found))
-    };
-    names
-        .par_iter()
-        .with_min_len(CHUNK)
-        .filter_map(|name| ask(name).transpose())
-        .collect()
+    if names.count > WINDOW {
+        return Ok(Listed::Many(names));
+    }
+    let all: Vec<&[u8]> = names.iter().collect();
+    listing.ask_all(&all, excludes).map(Listed::Files)
 }
 
 /// One directory of the source, open.
@@ -289,18 +349,38 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn names(&self) -> SourceResult<Vec<Box<[u8]>>> {
+    fn names(&self) -> SourceResult<Names> {
         let mut buffer = Vec::with_capacity(LISTING_BYTES);
         let mut listing = RawDir::new(&self.fd, buffer.spare_capacity_mut());
-        let mut names = Vec::new();
+        let mut names = Names::default();
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(|e| self.error("list", b".", e))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                names.push(Box::from(name));
+                names.push(name);
             }
         }
         Ok(names)
+    }
+
+    /// Asks about files of this directory, in parallel. What is excluded is left out.
+    fn ask_all(&self, names: &[&[u8]], excludes: &Excludes) -> SourceResult<Vec<Found>> {
+        let ask = |name: &[u8]| -> SourceResult<Option<Found>> {
+            let found = self.ask(name)?;
+            if !excludes.is_empty() {
+                let mut path = self.parts.to_vec();
+                path.push(name);
+                if excludes.excludes(&path, matches!(found.what, What::Directory)) {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(found))
+        };
+        names
+            .par_iter()
+            .with_min_len(CHUNK)
+            .filter_map(|name| ask(name).transpose())
+            .collect()
     }
 
     /// Asks the system all about one file of this directory.

@@ -285,6 +285,12 @@ impl Tree {
         self.rows.get(id)
     }
 
+    /// Returns what the node `id` is.
+    #[must_use]
+    pub fn kind(&self, id: NodeId) -> FileType {
+        self.rows.kind(id)
+    }
+
     /// Returns what a directory holds, in byte order of the names; empty for anything else.
     #[must_use]
     pub fn entries(&self, id: NodeId) -> &[Entry] {

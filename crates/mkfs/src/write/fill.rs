@@ -169,19 +169,10 @@ impl<'p> Filler<'p> {
         let placement = self.placement;
         let listing: Listing<'_> = match placement.numbering.node(ino, self.tree.len()) {
             Some(id) => placement.listing(self.tree, id),
-            None => placement.lost_found_listing(),
+            None => placement.lost_found_listing(self.tree),
         };
         let seed = placement.shape.inode_seed(ino).unwrap_or(Crc32c::INIT);
-        let made = placement.shape.dirs.encode(&listing, seed)?;
-        let size = placement.shape.block_size.len();
-        let from = made.len().min(lblk as usize * size);
-        let len = (made.len() - from).min(bytes.len());
-        bytes[..len].copy_from_slice(&made[from..from + len]);
-        // Blocks kept in reserve for more names, as lost+found has them.
-        for block in bytes[len..].chunks_exact_mut(size) {
-            placement.shape.dirs.encode_free_block(block, seed);
-        }
-        Ok(())
+        Ok(placement.shape.dirs.encode(&listing, seed, lblk, bytes)?)
     }
 }
 

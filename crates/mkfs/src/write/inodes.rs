@@ -39,8 +39,8 @@ impl InodeEncoder<'_> {
         let shape = &self.placement.shape;
         let first_attr = self.placement.numbering.end(nodes);
         if let Some(id) = self.placement.numbering.node(ino, nodes) {
-            let placed = &self.placement.nodes[id.index()];
-            let inode = self.of_node(id, placed)?;
+            let placed = self.placement.placed(self.tree, id);
+            let inode = self.of_node(id, &placed)?;
             self.store(ino, &inode, slot)?;
             let room = inode.xattr_range(shape.inode_size);
             if self

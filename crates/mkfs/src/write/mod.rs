@@ -61,7 +61,7 @@ pub(crate) fn write_contents(
     progress: &dyn Progress,
 ) -> WriteResult<()> {
     let block = placement.shape.block_size.len() as u64;
-    Segments::new(&placement.pieces, block)
+    Segments::new(placement.pieces(), block)
         .par_bridge()
         .map_init(
             || Filler::new(tree, placement),

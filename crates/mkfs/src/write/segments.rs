@@ -25,19 +25,19 @@ pub(crate) struct Segment {
 }
 
 /// Iterator over the segments of pieces in ascending order.
-pub(crate) struct Segments<'p> {
-    pieces: std::slice::Iter<'p, Piece>,
+pub(crate) struct Segments<P> {
+    pieces: P,
     rest: Option<Piece>,
     limit: u64,
 }
 
-impl<'p> Segments<'p> {
+impl<P: Iterator<Item = Piece>> Segments<P> {
     /// Segments of at most [`SEGMENT_BYTES`], except where a directory is larger: its blocks are
     /// made together.
-    pub(crate) fn new(pieces: &'p [Piece], block_bytes: u64) -> Self {
+    pub(crate) fn new(pieces: P, block_bytes: u64) -> Self {
         let limit = (SEGMENT_BYTES / block_bytes).max(1);
         Self {
-            pieces: pieces.iter(),
+            pieces,
             rest: None,
             limit,
         }
@@ -45,11 +45,11 @@ impl<'p> Segments<'p> {
 
     /// The next piece, or its rest if it was cut.
     fn next_piece(&mut self) -> Option<Piece> {
-        self.rest.take().or_else(|| self.pieces.next().copied())
+        self.rest.take().or_else(|| self.pieces.next())
     }
 }
 
-impl Iterator for Segments<'_> {
+impl<P: Iterator<Item = Piece>> Iterator for Segments<P> {
     type Item = Segment;
 
     fn next(&mut self) -> Option<Segment> {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn outline(pieces: &[Piece], block_bytes: u64) -> Vec<(u64, u64, usize)> {
-        Segments::new(pieces, block_bytes)
+        Segments::new(pieces.iter().copied(), block_bytes)
             .map(|s| (s.pblk, s.blocks, s.parts.len()))
             .collect()
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_large_file_is_cut_and_goes_on_where_it_was_cut() {
         let pieces = [file(10, 1), file(11, 600), file(611, 1)];
-        let segments: Vec<Segment> = Segments::new(&pieces, 4096).collect();
+        let segments: Vec<Segment> = Segments::new(pieces.into_iter(), 4096).collect();
         let blocks: Vec<u64> = segments.iter().map(|s| s.blocks).collect();
         assert_eq!(blocks, [256, 256, 90]);
         let Content::File { lblk, .. } = segments[1].parts[0].content else {

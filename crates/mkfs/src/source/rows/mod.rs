@@ -15,7 +15,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::{SourceError, SourceResult};
-use super::model::{DataExtent, FileType, Node, NodeId, Times, Timestamp, Xattr};
+use super::model::{DataExtent, FileType, Node, NodeId, Timestamp, Xattr};
+use clock::Clock;
+
+mod clock;
 
 /// In the place of a number where there is none.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -204,81 +207,13 @@ impl Commons {
     }
 }
 
-/// Times in eight bytes each, and those that files have beside the last change.
-#[derive(Debug)]
-struct Clock {
-    /// Access, change and creation. Row 0 stands for three that are as the last change is.
-    others: Vec<[u64; 3]>,
-    /// What eight bytes cannot hold.
-    odd: Vec<Timestamp>,
-}
-
-impl Clock {
-    /// Bits of the seconds, counted from the first one that ext4 knows.
-    const BITS: u32 = 34;
-    const FIRST: i64 = i32::MIN as i64;
-    /// In the place of nanoseconds: the rest is a place in `odd`.
-    const ODD: u32 = 1_000_000_000;
-
-    fn pack(&mut self, time: Timestamp) -> u64 {
-        let secs = time.secs.checked_sub(Self::FIRST);
-        let secs = secs.and_then(|secs| u64::try_from(secs).ok());
-        match secs.filter(|secs| *secs < 1 << Self::BITS && time.nanos < Self::ODD) {
-            Some(secs) => u64::from(time.nanos) << Self::BITS | secs,
-            None => {
-                if self.odd.last() != Some(&time) {
-                    self.odd.push(time);
-                }
-                u64::from(Self::ODD) << Self::BITS | (self.odd.len() as u64 - 1)
-            }
-        }
-    }
-
-    fn unpack(&self, packed: u64) -> Timestamp {
-        let nanos = (packed >> Self::BITS) as u32;
-        let low = packed & ((1 << Self::BITS) - 1);
-        if nanos == Self::ODD {
-            return self.odd[low as usize];
-        }
-        Timestamp {
-            secs: low as i64 + Self::FIRST,
-            nanos,
-        }
-    }
-
-    /// The last change, and the row of the others.
-    fn pack_all(&mut self, times: &Times) -> SourceResult<(u64, u32)> {
-        let mtime = times.mtime();
-        let packed = self.pack(mtime);
-        let others = [times.atime(), times.ctime(), times.crtime()];
-        if others == [mtime; 3] {
-            return Ok((packed, 0));
-        }
-        let others = others.map(|time| self.pack(time));
-        if self.others.len() == 1 || self.others.last() != Some(&others) {
-            count("times", self.others.len())?;
-            self.others.push(others);
-        }
-        Ok((packed, self.others.len() as u32 - 1))
-    }
-
-    fn unpack_all(&self, mtime: u64, others: u32) -> Times {
-        let mtime = self.unpack(mtime);
-        if others == 0 {
-            return Times::all(mtime);
-        }
-        let [atime, ctime, crtime] = self.others[others as usize].map(|time| self.unpack(time));
-        Times::new(atime, mtime, ctime, crtime)
-    }
-}
-
 /// One node.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     size: u64,
     mtime: u64,
     payload: u64,
-    /// The other times: a row of [`Clock::others`].
+    /// The other times: a row of [`Clock`].
     others: u32,
     /// A row of [`Commons`].
     common: u32,
@@ -323,10 +258,7 @@ impl Rows {
         Self {
             rows: Vec::new(),
             commons: Commons::default(),
-            clock: Clock {
-                others: vec![[0; 3]],
-                odd: Vec::new(),
-            },
+            clock: Clock::new(),
             // The name that is none.
             names: vec![0],
             files: Vec::new(),
@@ -489,7 +421,7 @@ impl Rows {
             row.others = 0;
         }
         if self.rows.iter().all(|row| row.others == 0) {
-            self.clock.others = vec![[0; 3]];
+            self.clock.forget_others();
         }
     }
 
@@ -645,8 +577,7 @@ impl Rows {
         self.rows.capacity() * size_of::<Row>()
             + self.commons.rows.capacity() * size_of::<Common>()
             + self.commons.index.capacity() * size_of::<(Common, u32)>()
-            + self.clock.others.capacity() * size_of::<[u64; 3]>()
-            + self.clock.odd.capacity() * size_of::<Timestamp>()
+            + self.clock.memory_bytes()
             + self.names.capacity()
             + self.files.capacity() * size_of::<FilePart>()
             + self.sparse.capacity() * size_of::<(u32, u32)>()
@@ -733,108 +664,4 @@ impl Rows {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::model::Entry;
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_node_stays_small() {
-        assert_eq!(size_of::<Row>(), 40);
-        assert_eq!(size_of::<FilePart>(), 24);
-        assert_eq!(size_of::<DataExtent>(), 24);
-        assert_eq!(size_of::<Entry>(), 8);
-    }
-
-    fn any_time() -> impl Strategy<Value = Timestamp> {
-        let secs = prop_oneof![
-            Just(i64::from(i32::MIN)),
-            Just(i64::from(i32::MIN) - 1),
-            Just(i64::from(i32::MIN) + (1 << 34) - 1),
-            Just(i64::from(i32::MIN) + (1 << 34)),
-            any::<i64>(),
-            0..1_i64 << 33,
-        ];
-        let nanos = prop_oneof![0..1_000_000_000_u32, any::<u32>(), Just(1_000_000_000)];
-        (secs, nanos).prop_map(|(secs, nanos)| Timestamp { secs, nanos })
-    }
-
-    fn any_times() -> impl Strategy<Value = Times> {
-        prop_oneof![
-            any_time().prop_map(Times::all),
-            [any_time(), any_time(), any_time(), any_time()]
-                .prop_map(|[a, m, c, b]| Times::new(a, m, c, b)),
-        ]
-    }
-
-    fn any_origin() -> impl Strategy<Value = Origin> {
-        prop_oneof![
-            (any::<u64>(), any::<u64>(), any_time()).prop_map(|(dev, ino, mtime)| Origin::Path {
-                dev,
-                ino,
-                mtime_sec: mtime.secs,
-                mtime_nsec: mtime.nanos,
-            }),
-            any::<u64>().prop_map(|at| Origin::Archive { at }),
-            (0..1_u64 << 40).prop_map(|at| Origin::Inline { at }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_kept_comes_back(
-            nodes in proptest::collection::vec((
-                any_times(), any::<[u32; 6]>(), any::<u64>(), any_origin(), any::<bool>(),
-            ), 1..40),
-        ) {
-            let mut rows = Rows::new();
-            let mut kept = Vec::new();
-            for (times, [uid, gid, nlink, flags, a, b], size, origin, is_sparse) in nodes {
-                let is_sparse = is_sparse && !matches!(origin, Origin::Inline { .. });
-                let coverage = if is_sparse {
-                    Coverage::Sparse { first: a, len: b }
-                } else {
-                    Coverage::Dense
-                };
-                let file = FileRow { origin, coverage };
-                let node = Node {
-                    size,
-                    times,
-                    // Some are alike.
-                    uid: uid % 3,
-                    gid: gid % 2,
-                    nlink: nlink % 2,
-                    mode: 0o100_644,
-                    flags: flags % 2,
-                    parent: NodeId::ROOT,
-                    xattrs: 0,
-                    source: 0,
-                    payload: Payload::File(rows.add_file(file).unwrap()),
-                };
-                let id = rows.push(&node).unwrap();
-                kept.push((id, node, file));
-            }
-            for (id, node, file) in &kept {
-                prop_assert_eq!(&rows.get(*id), node);
-                prop_assert_eq!(rows.file(*id), Some(*file));
-            }
-            // Neither the others nor what is not changed notice a change.
-            let (id, node, _) = kept[kept.len() / 2];
-            rows.change(id, |node| node.uid = 77).unwrap();
-            for (other, before, _) in &kept {
-                let uid = if *other == id { 77 } else { before.uid };
-                prop_assert_eq!(rows.get(*other), Node { uid, ..*before });
-            }
-            rows.change(id, |changed| *changed = node).unwrap();
-            // In another order, all are what they were.
-            let len = kept.len() as u32;
-            let numbers = (0..len).map(|at| if at == 0 { 0 } else { len - at }).collect();
-            rows.arrange(numbers, kept.len());
-            for (at, (_, node, file)) in kept.iter().enumerate() {
-                let now = NodeId::from_index(if at == 0 { 0 } else { len - at as u32 });
-                prop_assert_eq!(&rows.get(now), node);
-                prop_assert_eq!(rows.file(now), Some(*file));
-            }
-        }
-    }
-}
+mod tests;
