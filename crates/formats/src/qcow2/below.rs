@@ -33,6 +33,11 @@ impl Below {
         }
     }
 
+    /// Whether this is that device.
+    pub(super) fn is_on(&self, device: &SharedDevice) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// What says whether each write is on the device before the next one begins.
     pub(super) fn in_order(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.in_order)

@@ -8,7 +8,8 @@
 //! # Power loss
 //! imago writes its tables in an order, and the device below does not keep it. So a cluster that
 //! becomes free may be used again on the device before the mapping that led to it is gone there. A
-//! discard therefore has all on the device before anything else can take what it freed. A write
+//! discard therefore has all on the device before anything else can take what it freed; only then
+//! is the device below told, too, of clusters that nothing else used. A write
 //! frees a cluster only where one is compressed, and there it also has to have the rest of the
 //! cluster in its new place before its mapping changes: in images that have such clusters, each
 //! cluster is written alone, in imago's order, and is on the device before the next one.
@@ -16,7 +17,7 @@
 use super::below::Below;
 use super::guarded;
 use super::header::Shape;
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
+use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
 use extant_sync::{LockClass, Rank, RwLock};
 use imago::{FormatAccess, Mapping};
 use std::io;
@@ -33,6 +34,8 @@ static MAPPINGS_CLASS: LockClass = LockClass::new("mappings of a qcow2", Rank::I
 #[derive(Debug)]
 pub(super) struct Disk {
     access: RwLock<FormatAccess<Below>>,
+    /// What holds the image itself.
+    below: SharedDevice,
     name: String,
     size: u64,
     read_only: bool,
@@ -51,18 +54,19 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn new(
         access: FormatAccess<Below>,
+        below: SharedDevice,
         name: String,
         read_only: bool,
         shape: &Shape,
         in_order: Arc<AtomicBool>,
-        parallel_writes: usize,
     ) -> Self {
         Self {
             parallel_writes: if shape.has_compressed {
                 1
             } else {
-                parallel_writes
+                below.parallel_writes()
             },
+            below,
             in_order,
             is_careful: shape.has_compressed,
             size: access.size(),
@@ -79,6 +83,38 @@ impl Disk {
         let start = offset.next_multiple_of(self.cluster);
         let end = (offset + len) / self.cluster * self.cluster;
         start..end.max(start)
+    }
+
+    /// Where on the device below a range lies, as far as nothing but this disk uses what is there.
+    fn places(
+        &self,
+        access: &FormatAccess<Below>,
+        range: Range<u64>,
+    ) -> io::Result<Vec<Range<u64>>> {
+        let mut places: Vec<Range<u64>> = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (mapping, len) = access.get_mapping(at, range.end - at)?;
+            if len == 0 {
+                break;
+            }
+            at += len;
+            let Mapping::Raw {
+                storage,
+                offset,
+                writable: true,
+                ..
+            } = mapping
+            else {
+                continue;
+            };
+            match places.last_mut() {
+                _ if !storage.is_on(&self.below) => {}
+                Some(last) if last.end == offset => last.end += len,
+                _ => places.push(offset..offset + len),
+            }
+        }
+        Ok(places)
     }
 
     /// Changes a range, alone, cluster by cluster; each is on the device before the next.
@@ -192,12 +228,21 @@ impl BlockDevice for Disk {
         let whole = self.whole_clusters(offset, len);
         if !whole.is_empty() {
             let mut access = self.access.write();
-            guarded(|| {
+            let freed = guarded(|| {
+                let freed = self.places(&access, whole.clone())?;
                 access.discard_to_zero(whole.start, whole.end - whole.start)?;
                 access.flush()?;
-                access.sync()
-            })
-            .map_err(|e| self.failed("discard", offset, len, e))?;
+                access.sync()?;
+                Ok(freed)
+            });
+            let freed = freed.map_err(|e| self.failed("discard", offset, len, e))?;
+            let end = self.below.size();
+            for place in freed {
+                let stop = place.end.min(end);
+                if place.start < stop {
+                    self.below.discard(place.start, stop - place.start)?;
+                }
+            }
         }
         Ok(true)
     }

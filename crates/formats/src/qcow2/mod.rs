@@ -40,9 +40,9 @@ const DEEPEST: usize = 32;
 pub(crate) fn open(device: SharedDevice, how: &OpenHow) -> Result<SharedDevice, FormatError> {
     let name = device.name();
     let read_only = !how.writable || device.is_read_only();
-    let parallel_writes = device.parallel_writes();
+    let below = Arc::clone(&device);
     let (access, shape, in_order) = layer(device, how, !read_only, 0)?;
-    let disk = Disk::new(access, name, read_only, &shape, in_order, parallel_writes);
+    let disk = Disk::new(access, below, name, read_only, &shape, in_order);
     Ok(Arc::new(disk))
 }
 
