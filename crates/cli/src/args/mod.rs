@@ -22,7 +22,7 @@ pub(crate) use format::SaidFormat;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
-pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
+pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
 pub(crate) use tables::Tables;
@@ -220,6 +220,7 @@ pub(crate) enum Command {
     Repair(Repair),
     Tune(Box<Tune>),
     Resize(Resize),
+    Trim(Trim),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

@@ -1,4 +1,4 @@
-//! Arguments of `repair`, `tune` and `resize`.
+//! Arguments of `repair`, `tune`, `resize` and `trim`.
 
 use crate::size;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -156,6 +156,7 @@ impl Tune {
 Examples:
   extant resize rootfs.img 4G
   extant resize --minimum rootfs.img
+  extant resize --print-minimum rootfs.img
   extant resize --partition 2 disk.img
 
 The image must be closed and sound. Without SIZE the file system fills its image, partition or \
@@ -177,9 +178,38 @@ pub(crate) struct Resize {
     /// Make it as small as its content allows, in as many rounds as that takes; with --undo in one
     #[arg(short = 'M', long, conflicts_with = "size")]
     pub(crate) minimum: bool,
+    /// Only say how small --minimum would make it, in blocks; nothing is written
+    #[arg(short = 'P', long, conflicts_with_all = ["size", "minimum", "undo"])]
+    pub(crate) print_minimum: bool,
     /// Keep what the changed blocks held in this new file, for `repair --revert`
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
+    /// Say what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Give back space that an image holds and does not use
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant trim rootfs.img
+  extant trim --dry-run rootfs.img
+  extant trim --json --partition 2 disk.img | jq .given_back
+
+Free blocks, parts of inode tables without an inode in use, and what an empty journal still holds \
+become holes of the file, unallocated clusters of a qcow2 image, or discards on a device or an NBD \
+server. What is in the image stays as it is; what was deleted cannot be had back afterwards.
+
+A journal that was not closed is replayed first. Then the image is checked, and one that is not \
+sound is refused: nothing is given back that any file uses, whatever the bitmaps say.")]
+pub(crate) struct Trim {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// Only say how much would be given back; nothing is written
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
     /// Say what was done as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -36,6 +36,7 @@ mod stat;
 mod tar;
 mod touch;
 mod tree;
+mod trim;
 mod truncate;
 mod tune;
 mod undo;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Repair(args) => repair::run(&args, location),
         Command::Tune(args) => tune::run(&args, location),
         Command::Resize(args) => resize::run(&args, location),
+        Command::Trim(args) => trim::run(&args, location),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

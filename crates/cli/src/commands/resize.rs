@@ -9,6 +9,8 @@ use crate::failure::{Failure, Outcome};
 use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::time::seconds_now_32;
+use extant_blockdev::SharedDevice;
+use extant_fsck::Error;
 use extant_fsck::repair::{
     Options,
     resize::{self, Size},
@@ -37,6 +39,9 @@ pub(super) fn run(args: &Resize, location: &Whereabouts) -> Outcome {
 
 fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location)?;
+    if args.print_minimum {
+        return tell_minimum(args, location);
+    }
     let mut resized = once(args, location)?;
     // What moved out of the way lets less do. An undo file is of one round.
     if args.minimum && args.undo.is_none() {
@@ -57,6 +62,73 @@ fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
     }
     tell(args, &resized)
 }
+
+/// How small a file system can be made.
+#[derive(Serialize)]
+struct Least {
+    block_size: u32,
+    blocks: u64,
+    minimum: u64,
+}
+
+/// Goes the rounds of `--minimum` in memory, and says where they lead to.
+fn tell_minimum(args: &Resize, location: &Whereabouts) -> Outcome {
+    let image = whole_image(args.image.as_ref())?;
+    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
+    let device = image.open(&how(location, &image, false).guarded(true));
+    let device = device.map_err(Failure::new)?;
+    let sb = superblock_of(&*device).map_err(|e| named(&e))?;
+    let bars = Bars::new("checking");
+    let minimum = least(device, sb.blocks_count(), &bars);
+    bars.finish();
+    let minimum = minimum.map_err(|e| named(&e))?;
+    let mut output = Output::new();
+    if args.json {
+        output.json_pretty(&Least {
+            block_size: sb.block_size().bytes(),
+            blocks: sb.blocks_count(),
+            minimum,
+        })?;
+    } else {
+        writeln!(
+            output,
+            "{minimum} blocks of {} bytes, now {}",
+            sb.block_size().bytes(),
+            sb.blocks_count()
+        )?;
+    }
+    output.finish()
+}
+
+/// The number of blocks at which no round makes less of `blocks`.
+fn least(mut device: SharedDevice, blocks: u64, bars: &Bars) -> extant_fsck::Result<u64> {
+    let mut least = blocks;
+    for round in 0..ROUNDS_MAX {
+        let options = Options::default().now(seconds_now_32());
+        let plan = match resize::plan(device, Size::Minimum, options, bars) {
+            Ok(plan) if plan.is_complete() => plan,
+            // As far as the round before came.
+            Ok(_) | Err(Error::Refused { .. }) if round > 0 => break,
+            Ok(_) => {
+                return Err(Error::Refused {
+                    why: UNSOUND.into(),
+                });
+            }
+            Err(e) => return Err(e),
+        };
+        // What files hold is not copied, and nothing here looks at it.
+        device = plan.changes.device();
+        let blocks = superblock_of(&*device)?.blocks_count();
+        if blocks >= least {
+            break;
+        }
+        least = blocks;
+    }
+    Ok(least)
+}
+
+/// What is said of a result that a check finds fault with.
+const UNSOUND: &str = "the file system would not be sound afterwards";
 
 /// Why a round is not done.
 enum NotDone {
@@ -126,7 +198,7 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
                 .zip(was)
                 .map(|(file, len)| File::options().write(true).open(file)?.set_len(len));
             return Err(NotDone::Before(named(&match done {
-                Ok(_) => "the file system would not be sound afterwards".to_owned(),
+                Ok(_) => UNSOUND.to_owned(),
                 Err(e) => e.to_string(),
             })));
         }

@@ -32,7 +32,9 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Check, repair and adjust an image",
-        &["check", "repair", "replay", "resize", "tune", "quota"],
+        &[
+            "check", "repair", "replay", "resize", "trim", "tune", "quota",
+        ],
     ),
     (
         "Mount or serve an image",
@@ -54,7 +56,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
             | "relabel" | "touch",
         ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
-        ["repair" | "tune" | "resize" | "serve"] => PART,
+        ["repair" | "tune" | "resize" | "trim" | "serve"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
         ["check" | "mount"] => PART_AND_JOURNAL,
         _ => ALL,
@@ -92,6 +94,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "check" | "repair" => &[("e2fsck", "8")],
         "tune" => &[("tune2fs", "8")],
         "resize" => &[("resize2fs", "8")],
+        "trim" => &[("fstrim", "8"), ("zerofree", "8")],
         "mkdir" => &[("mkdir", "1")],
         "mknod" => &[("mknod", "1")],
         "rm" => &[("rm", "1")],

@@ -39,5 +39,6 @@ mod saying_formats;
 mod serving;
 mod support;
 mod tar_archives;
+mod trimming;
 mod tuning;
 mod writing;

@@ -156,7 +156,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["convert"] => vec!["/none/image", "/none/target"],
         ["serve"] => vec!["/none/image", "--nbd", "unix:/none/socket"],
         ["man"] => vec!["--dir", "/none/directory"],
-        ["check" | "repair" | "replay" | "info" | "df" | "quota"] => vec!["/none/image"],
+        ["check" | "repair" | "replay" | "trim" | "info" | "df" | "quota"] => vec!["/none/image"],
         ["tune"] => vec!["--label", "a", "/none/image"],
         ["resize"] => vec!["/none/image", "1G"],
         _ => vec!["/none/image:/a"],

@@ -407,3 +407,38 @@ fn the_least_size_is_reached_in_one_go() {
         assert!(first < 40 << 20, "{options:?}: {first}");
     }
 }
+
+#[test]
+fn the_least_size_is_said_before_it_is_made() {
+    require!(Root, LoopDevices, KernelExt4);
+    for (options, before, _) in SMALLER {
+        let place = Place::new();
+        let image = place.arg("image");
+        let path = Path::new(&image);
+        mke2fs(path, before * MIB, options);
+        spread(path);
+        let bytes = fs::read(path).unwrap();
+        let text = tool("resize2fs").arg("-P").arg(path).ok().text();
+        let theirs: u64 = text.rsplit(": ").next().unwrap().trim().parse().unwrap();
+        let said = extant(["resize", "--print-minimum", "--json", &image])
+            .ok()
+            .json();
+        assert!(fs::read(path).unwrap() == bytes, "{options:?}");
+        let text = extant(["resize", "-P", &image]).ok().text();
+        let [minimum, block_size, blocks] =
+            ["minimum", "block_size", "blocks"].map(|name| said[name].as_u64().unwrap());
+        assert_eq!(
+            text,
+            format!("{minimum} blocks of {block_size} bytes, now {blocks}\n")
+        );
+        let made = extant(["resize", "--minimum", "--json", &image])
+            .ok()
+            .json();
+        assert_eq!(made["blocks"].as_u64(), Some(minimum), "{options:?}");
+        assert_eq!(made["blocks_before"].as_u64(), Some(blocks));
+        assert_clean(path);
+        // Theirs is an estimate with something to spare; tables that stay keep ours from less.
+        println!("{options:?}: {minimum} blocks, resize2fs -P {theirs}");
+        assert!(minimum <= theirs + theirs / 20, "{options:?}: {theirs}");
+    }
+}

@@ -33,13 +33,14 @@
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
 //! | [`resize`] | making a file system larger or smaller |
 //! | [`tune`] | changing what a superblock says |
+//! | [`trim`] | what is in no use, and giving it back |
 //! | `reseal` | all checksums, with another start |
 //! | `special` | the inode that keeps room for descriptors, multiple-mount protection |
 //! | `quota` | quota files |
 //! | `bitmaps` | bitmaps and counts |
 //!
 //! # Invariants
-//! - The device is read only until [`Plan::apply`].
+//! - The device is read only until [`Plan::apply`], or [`trim::Spare::give_back`].
 //! - Nothing that could be read is given up: a file keeps its content, and one without a name gets
 //!   one in `lost+found`. The stages keep to this, and `net` compares both sides without asking
 //!   them.
@@ -74,6 +75,7 @@ mod superblock;
 mod system_files;
 mod tree;
 mod trial;
+pub mod trim;
 pub mod tune;
 mod undo;
 mod work;
