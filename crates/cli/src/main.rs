@@ -17,6 +17,7 @@
 //! | `no_room` | what there is no room for, and the way out |
 //! | `replayed` | fast commits, replayed in memory for `check` and `repair` |
 //! | `room` | whether something fits, asked before what is there is cut |
+//! | `slip` | disks that a slip would replace |
 //! | `progress` | the bar on a terminal |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
 //!
@@ -55,6 +56,7 @@ mod record;
 mod replayed;
 mod room;
 mod size;
+mod slip;
 mod time;
 
 use clap::Parser;

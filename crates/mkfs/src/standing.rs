@@ -72,6 +72,11 @@ pub fn standing(
     // A file system may be inside of what these say, and be this builder's own. The end of the disk
     // says nothing of a part that has no end of its own.
     let has_end = window.is_none_or(|window| window.end <= whole.size());
+    if let Some(window) = window.filter(|_| !has_end)
+        && let Some(words) = what_reaches(&*whole, window.start)?
+    {
+        return Ok(Standing::Other(words));
+    }
     let marks = if has_end {
         lasting_marks(&*place)?
     } else {
@@ -99,6 +104,28 @@ pub fn standing(
         }
         other => in_file(&*place, other)?,
     })
+}
+
+/// The disk at the front of which a byte is a part, if that is not the first one: a file system
+/// that reaches so far, or a volume or a format of images, which all is a part of.
+fn what_reaches(whole: &dyn BlockDevice, byte: u64) -> Result<Option<String>, DeviceError> {
+    let size = whole.size();
+    if byte == 0 || byte >= size {
+        return Ok(None);
+    }
+    let mut head = vec![0; HEAD_LEN.min(usize::try_from(size).unwrap_or(usize::MAX))];
+    whole.read_at(0, &mut head)?;
+    let content = Content::of(&head, &[], size);
+    let is_table = matches!(content, Content::Gpt | Content::Mbr);
+    if is_table || !content.is_disk() {
+        return Ok(None);
+    }
+    let superblock = head.get(1024..2048).filter(|_| content.is_ext());
+    let end = superblock
+        .and_then(|bytes| Superblock::parse_unverified(bytes).ok())
+        .map(|found| found.blocks_count() << found.block_size().log2());
+    let reaches = end.is_none_or(|end| byte < end);
+    Ok(reaches.then(|| format!("a part of {}, which begins at byte 0", content.name())))
 }
 
 /// What is in a regular file that has no file system, all of which counts.

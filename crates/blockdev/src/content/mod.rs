@@ -220,6 +220,54 @@ impl Content {
         matches!(self, Self::Ext2 | Self::Ext3 | Self::Ext4)
     }
 
+    /// Returns whether it is a disk, or a file system or a volume that is written to, also in a
+    /// format of disk images: what is precious as a whole, and never only a file.
+    #[must_use]
+    pub const fn is_disk(self) -> bool {
+        let is_file_system = matches!(
+            self,
+            Self::Xfs
+                | Self::Btrfs
+                | Self::F2fs
+                | Self::Fat
+                | Self::ExFat
+                | Self::Ntfs
+                | Self::HfsPlus
+                | Self::Apfs
+                | Self::ReiserFs
+                | Self::Jfs
+                | Self::Bcachefs
+                | Self::Ocfs2
+                | Self::Gfs2
+        );
+        let is_volume = matches!(
+            self,
+            Self::Gpt
+                | Self::Mbr
+                | Self::ExtJournal
+                | Self::BitLocker
+                | Self::Luks
+                | Self::Lvm2
+                | Self::LinuxRaid
+                | Self::FirmwareRaid
+                | Self::Zfs
+                | Self::Bcache
+                | Self::AndroidSuper
+        );
+        let is_format = matches!(
+            self,
+            Self::Qcow
+                | Self::Qed
+                | Self::Vmdk
+                | Self::Vdi
+                | Self::Vhd
+                | Self::Vhdx
+                | Self::Parallels
+                | Self::AndroidSparse
+        );
+        self.is_ext() || is_file_system || is_volume || is_format
+    }
+
     /// Returns what it is, as words that go after "is" or "contains": `a tar archive`, `compressed
     /// with gzip`.
     #[must_use]

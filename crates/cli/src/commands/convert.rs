@@ -16,7 +16,6 @@ use extant_blockdev::SharedDevice;
 use extant_formats::simg::WriteHow;
 use extant_formats::{CopyProgress, Format, OpenHow, copy, open, recognise};
 use extant_mkfs::output::Replaces;
-use extant_mkfs::standing::Identity;
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -37,7 +36,7 @@ pub(super) fn run(args: &Convert, location: &Whereabouts) -> Outcome {
     let chunking = Chunking::of(format, &args.target, store, sizes)?;
     let check = |target: &Path| match object::url_of(target) {
         Some(url) => object::check_vacant(&url, args.force).map(|()| Replaces::Nothing),
-        None => replacing::check(target, None, &Identity::default(), args.force),
+        None => replacing::check_precious(target, args.force),
     };
     let names = Names {
         image: check(&args.target)?,

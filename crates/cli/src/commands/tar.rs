@@ -4,6 +4,7 @@ use crate::args::{Tar, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::progress::Bar;
+use crate::slip::refuse_over_disk;
 use extant::export::{Progress, to_tar};
 use extant::{Cause, Escaped};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -33,6 +34,7 @@ fn to_file(from: &ImagePath, location: &Whereabouts, path: &Path) -> Outcome<boo
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
     };
+    refuse_over_disk(path, "an archive")?;
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special {
         let file = std::fs::File::options().write(true).open(path);

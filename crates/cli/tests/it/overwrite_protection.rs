@@ -435,3 +435,92 @@ fn a_file_that_appears_while_an_image_is_made_is_left_as_it_is() {
     names.retain(|name| name.is_ok());
     assert_eq!(names.len(), 3, "{names:?}");
 }
+
+#[test]
+fn an_offset_inside_of_a_file_system_or_an_image_needs_force() {
+    let place = Place::new();
+    let image = place.arg("image");
+    let mkfs = |offset: &str, force: bool| {
+        let args = ["mkfs", &image, "--offset", offset, "--size", "4M", "-q"];
+        extant(args.into_iter().chain(force.then_some("--force")))
+    };
+    extant(["mkfs", &image, "--size", "16M", "-q"]).ok();
+    let before = fs::read(&image).unwrap();
+    let run = mkfs("4M", false).fails(1);
+    assert!(
+        run.stderr.contains("a part of an ext4 file system"),
+        "{}",
+        run.stderr
+    );
+    assert!(fs::read(&image).unwrap() == before);
+    // Behind its end nothing of it is lost.
+    let file = OpenOptions::new().write(true).open(&image).unwrap();
+    file.set_len(32 << 20).unwrap();
+    mkfs("16M", false).ok();
+    assert_clean(Path::new(&image));
+    mkfs("4M", true).ok();
+    fs::write(&image, [&b"LUKS\xba\xbe\0\x02"[..], &[1; 8 << 20]].concat()).unwrap();
+    let run = mkfs("1M", false).fails(1);
+    assert!(run.stderr.contains("LUKS"), "{}", run.stderr);
+}
+
+#[test]
+fn a_disk_is_not_replaced_where_a_name_was_forgotten_or_exchanged() {
+    let place = Place::new();
+    let (image, other) = (place.arg("image"), place.arg("other"));
+    let from = place.planted("tree", &small_plan());
+    for path in [&image, &other] {
+        extant(["mkfs", path, "--from", &from, "-q"]).ok();
+    }
+    let qcow2 = place.arg("qcow2");
+    tool("qemu-img")
+        .args(["convert", "-O", "qcow2", &other, &qcow2])
+        .ok();
+    let inside = format!("{image}:/etc/hostname");
+    for (args, says) in [
+        (&["cp", &inside, &other][..], "other:/ to copy into it"),
+        (&["cp", "-a", &inside, &qcow2], "QCOW"),
+        (&["tar", &image, "-o", &other], "an archive would take"),
+        (&["map", &image, "--svg", &image], "a picture would take"),
+    ] {
+        let before = [&image, &other, &qcow2].map(|path| fs::read(path).unwrap());
+        let run = extant(args).fails(1);
+        assert!(run.stderr.contains(says), "{}", run.stderr);
+        let after = [&image, &other, &qcow2].map(|path| fs::read(path).unwrap());
+        assert!(before == after, "{args:?}");
+    }
+    // A disk may take the place of a disk, and a file that of a file.
+    extant(["cp", &other, &format!("{image}:/disk")]).ok();
+    extant(["cp", &format!("{image}:/disk"), &other]).ok();
+    assert_clean(Path::new(&other));
+    let file = place.arg("file");
+    for _ in 0..2 {
+        extant(["cp", &inside, &file]).ok();
+        extant(["tar", &image, "-o", &file]).ok();
+    }
+}
+
+#[test]
+fn what_was_put_into_an_image_is_not_lost_to_convert() {
+    let place = Place::new();
+    let (image, qcow2) = (place.arg("image"), place.arg("qcow2"));
+    extant(["mkfs", &qcow2, "--format", "qcow2", "--size", "8M", "-q"]).ok();
+    extant(["mkfs", &image, "--size", "4M", "-q"]).ok();
+    let convert = |force: bool| {
+        let args = ["convert", &qcow2, &image, "--format", "raw", "-q"];
+        extant(args.into_iter().chain(force.then_some("--force")))
+    };
+    // As it was made.
+    convert(false).ok();
+    assert_eq!(fs::metadata(&image).unwrap().len(), 8 << 20);
+    let dir = format!("{image}:/dir");
+    extant_with(["mkdir", &dir], |command| {
+        command.env("SOURCE_DATE_EPOCH", "1900000000");
+    })
+    .ok();
+    let before = fs::read(&image).unwrap();
+    let run = convert(false).fails(1);
+    assert!(run.stderr.contains("was changed"), "{}", run.stderr);
+    assert!(fs::read(&image).unwrap() == before);
+    convert(true).ok();
+}

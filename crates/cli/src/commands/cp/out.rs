@@ -7,8 +7,11 @@ use crate::images::{Images, Problems};
 use crate::operands::found;
 use crate::path::{destination, follow};
 use crate::progress::Bar;
+use crate::slip::disk_in;
 use extant::export::{ExportOptions, Preserve, Progress, Report, to_directory};
 use extant::{Escaped, Filesystem};
+use extant_blockdev::Content;
+use extant_blockdev::content::HEAD_LEN;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +49,9 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
         )));
     }
     let dest = destination(dest, dest.is_dir(), args.no_target_directory, &from.path);
+    if !is_dir {
+        refuse_over_disk(fs, &path, from, &dest)?;
+    }
     let tell = |progress: Progress| match progress {
         Progress::Planned { bytes, .. } => bar.total(bytes),
         Progress::Done { bytes, .. } => bar.advance(bytes),
@@ -66,6 +72,38 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
     options.progress = Some(&tell);
     let report = to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))?;
     Ok(tell_problems(&report, from))
+}
+
+/// Refuses to have a file take the place of a disk, unless it is one too: `:/` was forgotten.
+fn refuse_over_disk(fs: &Filesystem, path: &Path, from: &ImagePath, dest: &Path) -> Outcome {
+    let Some(found) = disk_in(dest) else {
+        return Ok(());
+    };
+    let is_file = fs.symlink_metadata(path).is_ok_and(|found| found.is_file());
+    if is_file && is_disk(fs, path).map_err(|e| from.failure(&e))? {
+        return Ok(());
+    }
+    let (source, dest) = (from.shown(), Escaped::path(dest));
+    Err(Failure::new(format!(
+        "{dest} is {}, of which {source} would take the place: write {dest}:/ to copy into it, or \
+         remove it first",
+        found.name()
+    )))
+}
+
+/// Whether a file in an image is a disk by its beginning.
+fn is_disk(fs: &Filesystem, path: &Path) -> extant::Result<bool> {
+    let file = fs.open_file(path)?;
+    let size = file.metadata().len();
+    let mut head = vec![0; HEAD_LEN.min(usize::try_from(size).unwrap_or(usize::MAX))];
+    let mut done = 0;
+    while done < head.len() {
+        match file.read_at(&mut head[done..], done as u64)? {
+            0 => break,
+            len => done += len,
+        }
+    }
+    Ok(Content::of(&head[..done], &[], size).is_disk())
 }
 
 /// What to copy: a symbolic link is followed when one file is asked for, as `cp` does.

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, shown};
 use crate::output::Output;
 use crate::size::human;
+use crate::slip::refuse_over_disk;
 use extant::Escaped;
 use serde::Serialize;
 use std::io::Write;
@@ -35,6 +36,7 @@ pub(super) fn run(args: &Map, location: &Whereabouts) -> Outcome {
         .map_err(|e| Failure::new(format!("{}: {e}", shown(&from.image))))?;
     match &args.svg {
         Some(path) => {
+            refuse_over_disk(path, "a picture")?;
             let name = from.image.name();
             let title = std::path::Path::new(&name).file_name().unwrap_or(&name);
             let picture = svg::draw(&survey, &Escaped(title.as_encoded_bytes()).to_string());

@@ -11,21 +11,37 @@ use std::path::Path;
 
 /// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant
 /// mkfs` has not made. Returns what may be replaced, which is what was looked at.
-pub(in crate::commands) fn check(
+pub(super) fn check(
     image: &Path,
     window: Option<&Range<u64>>,
     identity: &Identity,
     force: bool,
 ) -> Outcome<Replaces> {
+    replaces(image, window, Some(identity), force)
+}
+
+/// As [`check`], for what is no build that runs again: a file system that was changed since it was
+/// made is not replaced either.
+pub(in crate::commands) fn check_precious(image: &Path, force: bool) -> Outcome<Replaces> {
+    replaces(image, None, None, force)
+}
+
+/// `identity` is what a build asks for by name.
+fn replaces(
+    image: &Path,
+    window: Option<&Range<u64>>,
+    identity: Option<&Identity>,
+    force: bool,
+) -> Outcome<Replaces> {
     // Before it is looked at: what takes the name afterwards was not.
     let seen = Replaces::what_is_at(image);
-    let found = standing(image, window, Some(identity)).map_err(Failure::new)?;
+    let found = standing(image, window, identity).map_err(Failure::new)?;
     let place = Escaped::path(image);
     let place = match window {
         None => format!("{place}"),
         Some(window) => format!("{place} at byte {}", window.start),
     };
-    decide(&place, found, force)?;
+    decide(&place, found, force, identity.is_some())?;
     Ok(if force { Replaces::Anything } else { seen })
 }
 
@@ -38,14 +54,14 @@ pub(super) fn check_on(
     force: bool,
 ) -> Outcome {
     let found = standing_on(device, room, Some(identity)).map_err(Failure::new)?;
-    decide(&Escaped::path(image).to_string(), found, force)
+    decide(&Escaped::path(image).to_string(), found, force, true)
 }
 
-fn decide(place: &str, found: Standing, force: bool) -> Outcome {
+fn decide(place: &str, found: Standing, force: bool, is_build: bool) -> Outcome {
     let what = match found {
         Standing::Vacant | Standing::Own { changed: false } => return Ok(()),
         // A build that runs again may; a person is asked.
-        Standing::Own { changed: true } if force || !asks() => return Ok(()),
+        Standing::Own { changed: true } if force || (is_build && !asks()) => return Ok(()),
         Standing::Own { changed: true } => {
             "a file system that was changed since it was made".to_owned()
         }
