@@ -1,5 +1,6 @@
 //! Why a command failed, and the exit code for it.
 
+use crate::commands::e2fsprogs::Called;
 use crate::image_path::shown;
 use extant_image::ImageLocation;
 use std::fmt;
@@ -55,7 +56,8 @@ impl Failure {
 pub(crate) fn say(text: impl fmt::Display) {
     use io::Write;
     // With standard error gone there is no place to tell it.
-    let _ = writeln!(io::stderr(), "extant: {text}");
+    let name = Called::now().map_or("extant", |called| called.name);
+    let _ = writeln!(io::stderr(), "{name}: {text}");
 }
 
 /// A failure of writing to standard output.

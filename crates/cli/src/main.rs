@@ -61,6 +61,7 @@ mod time;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use commands::e2fsprogs::Called;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -128,6 +129,9 @@ fn help_text(e: &clap::Error) -> String {
 
 fn main() -> ExitCode {
     allocator::set_up();
+    if let Some(called) = Called::now() {
+        return called.run();
+    }
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(mut e) if e.use_stderr() => {

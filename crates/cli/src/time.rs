@@ -27,14 +27,19 @@ pub(crate) fn seconds_now_32() -> u32 {
 
 /// The moment that reproducible builds agree on, if there is one.
 pub(crate) fn source_date_epoch() -> Outcome<Option<u64>> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
+    moment_in("SOURCE_DATE_EPOCH")
+}
+
+/// The seconds since 1970 that a variable of the environment has, if it is there.
+fn moment_in(variable: &str) -> Outcome<Option<u64>> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let latest = TIMES.end().unsigned_abs();
     match text.to_str().and_then(|text| text.parse().ok()) {
         Some(secs) if secs <= latest => Ok(Some(secs)),
         _ => Err(Failure::usage(format!(
-            "SOURCE_DATE_EPOCH is {}, not a number of seconds since 1970 that is at most {latest}",
+            "{variable} is {}, not a number of seconds since 1970 that is at most {latest}",
             Escaped(text.as_bytes())
         ))),
     }
@@ -47,6 +52,19 @@ pub(crate) fn stand_still() -> Outcome {
         clock::stand_still(seconds);
     }
     Ok(())
+}
+
+/// Lets the clock stand as [`stand_still`] does, or else at the moment that e2fsprogs takes for
+/// now. Returns where it stands, if it does.
+pub(crate) fn stand_still_as_e2fsprogs() -> Outcome<Option<u64>> {
+    let moment = match source_date_epoch()? {
+        Some(epoch) => Some(epoch),
+        None => moment_in("E2FSPROGS_FAKE_TIME")?,
+    };
+    if let Some(seconds) = moment {
+        clock::stand_still(seconds);
+    }
+    Ok(moment)
 }
 
 /// Whether what is written shall depend on nothing but what goes in.

@@ -11,6 +11,7 @@ mod completions;
 mod convert;
 mod cp;
 mod df;
+pub(crate) mod e2fsprogs;
 mod exit_codes;
 mod fallocate;
 mod find;

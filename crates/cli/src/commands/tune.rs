@@ -118,13 +118,12 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         ErrorsDo::Panic => ErrorsBehaviour::Panic,
     });
     for (name, on) in switches(&args.mount_options) {
-        let known = MOUNT_DEFAULTS.iter().find(|(known, _)| *known == name);
-        let Some((_, option)) = known else {
+        let Some(option) = mount_default(name) else {
             return Err(Failure::usage(format!(
                 "{name:?} is no default mount option"
             )));
         };
-        settings.mount_defaults.push((*option, on));
+        settings.mount_defaults.push((option, on));
     }
     for (name, on) in switches(&args.features) {
         let Some(feature) = Feature::from_name(name) else {
@@ -135,8 +134,14 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
     Ok(settings)
 }
 
+/// The mount option of this name that can be a default.
+pub(super) fn mount_default(name: &str) -> Option<MountDefaults> {
+    let known = MOUNT_DEFAULTS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, option)| *option)
+}
+
 /// Names, each with whether it is to be on: `^` in front means off.
-fn switches(lists: &[String]) -> impl Iterator<Item = (&str, bool)> {
+pub(super) fn switches(lists: &[String]) -> impl Iterator<Item = (&str, bool)> {
     let names = lists.iter().flat_map(|list| list.split(','));
     names
         .filter(|name| !name.is_empty())

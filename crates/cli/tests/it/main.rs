@@ -10,6 +10,7 @@ mod converting;
 mod copying;
 mod copying_in;
 mod disks_and_damage;
+mod e2fsprogs;
 mod examples;
 mod external_journal;
 mod fakeroot;

@@ -10,6 +10,7 @@ mod sources;
 mod tables;
 
 pub(super) use config::{Plan, parse_uuid};
+pub(super) use sources::pattern_for;
 pub(super) use tables::hosts_with_data;
 
 use crate::args::{Mkfs, Whereabouts};

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant
 /// mkfs` has not made. Returns what may be replaced, which is what was looked at.
-pub(super) fn check(
+pub(in crate::commands) fn check(
     image: &Path,
     window: Option<&Range<u64>>,
     identity: &Identity,
@@ -81,7 +81,7 @@ fn decide(place: &str, found: Standing, force: bool, is_build: bool) -> Outcome 
 }
 
 /// Whether there is a person to ask.
-fn asks() -> bool {
+pub(in crate::commands) fn asks() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 

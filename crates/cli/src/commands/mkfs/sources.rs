@@ -88,8 +88,13 @@ pub(super) fn leave_image_out(args: &Mkfs, from: &mut [Source]) -> Outcome {
 
 /// A pattern for the image itself, if it lies in this directory.
 pub(super) fn pattern_inside(args: &Mkfs, dir: &Path) -> Option<Vec<u8>> {
-    let image = args.image.canonicalize().ok();
-    let image = image.or_else(|| place_of(&args.image))?;
+    pattern_for(&args.image, dir)
+}
+
+/// A pattern for an image, if it lies in this directory.
+pub(in crate::commands) fn pattern_for(image: &Path, dir: &Path) -> Option<Vec<u8>> {
+    let full = image.canonicalize().ok();
+    let image = full.or_else(|| place_of(image))?;
     let dir = dir.canonicalize().ok()?;
     let inside = image.strip_prefix(dir).ok()?;
     if inside.as_os_str().is_empty() {
