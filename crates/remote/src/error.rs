@@ -108,6 +108,14 @@ pub enum RemoteError {
         /// Which one, and what is wrong with it.
         reason: String,
     },
+    /// A chunk cannot be fetched.
+    #[error("cannot fetch the chunk {address}: {source}")]
+    Chunk {
+        /// Where it should be, without what signs the address.
+        address: String,
+        /// Why not.
+        source: Arc<RemoteError>,
+    },
     /// Attempts were made until the limit, and all failed.
     #[error("{last} (gave up after {attempts} attempts)")]
     GaveUp {
@@ -146,6 +154,7 @@ impl RemoteError {
             Self::Changed { .. } => io::ErrorKind::StaleNetworkFileHandle,
             Self::TimedOut { .. } => io::ErrorKind::TimedOut,
             Self::GaveUp { last, .. } => last.kind(),
+            Self::Chunk { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         }
     }

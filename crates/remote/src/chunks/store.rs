@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{self, Path, PathBuf};
+use std::sync::Arc;
 
 /// What zstd may add to a chunk that cannot be compressed, in bytes.
 pub(super) const OVERHEAD: u64 = 1 << 16;
@@ -117,7 +118,11 @@ impl Store {
                     Some(bucket) => Source::Store(StoreSource::new(bucket.clone(), &address)?),
                     None => Source::Http(HttpSource::new(client.clone(), &address)),
                 };
-                fetch_whole(&source, most, timeouts).await?
+                let fetched = fetch_whole(&source, most, timeouts).await;
+                fetched.map_err(|e| RemoteError::Chunk {
+                    address: address.shown(),
+                    source: Arc::new(e),
+                })?
             }
         };
         let unpacked = tokio::task::spawn_blocking(move || unpack(&packed, id, len, algorithm));

@@ -223,6 +223,9 @@ fn the_chunks_of_a_batch_come_from_a_server_together() {
     let done = device.submit(vec![Request::read(0, 100), hole]).wait();
     let missing = done[0].result.as_ref().unwrap_err();
     assert!(text(missing).contains("404"), "{missing}");
+    let folder = server.url("store/");
+    assert!(text(missing).contains(&folder), "{missing}");
+    assert!(text(missing).contains(".cacnk"), "{missing}");
     assert!(done[1].result.is_ok());
 }
 
