@@ -5,6 +5,49 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// Starts a server of the folder `dir` on the Unix socket `http` in it. It ends when what is
+/// returned is dropped.
+///
+/// # Panics
+///
+/// When it cannot be started.
+pub fn on_socket(dir: &Path) -> Background {
+    let at = dir.display();
+    let server = format!("server {{ listen unix:{at}/http; root {at}; }}");
+    let mut server = begin(dir, &server);
+    server.wait_for_socket(&dir.join("http"));
+    server
+}
+
+/// Starts a server whose own files are in `dir`, with this in the block `http` of its
+/// configuration.
+fn begin(dir: &Path, servers: &str) -> Background {
+    let at = dir.display();
+    // Its workers are other users when it is started by root.
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let config = format!(
+        "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
+         events {{}}
+         http {{
+             access_log off;
+             client_body_temp_path {at}/t1; proxy_temp_path {at}/t2;
+             fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
+             {servers}
+         }}"
+    );
+    let path = |name: &str| dir.join(name);
+    fs::write(path("nginx.conf"), config).unwrap_or_else(|e| panic!("{at}: {e}"));
+    tool("nginx")
+        .args(["-c".as_ref(), path("nginx.conf").as_os_str()])
+        .args(["-p".as_ref(), dir.as_os_str()])
+        .args(["-e".as_ref(), path("errors").as_os_str()])
+        .background(&path("log"))
+}
+
 /// A running server, which ends when this is dropped. Below `/moved/` it redirects to the same name
 /// without that, and below `/whole/` it knows no ranges.
 #[derive(Debug)]
@@ -33,37 +76,17 @@ impl Nginx {
     /// When it cannot be started.
     pub fn start_with(dir: TempDir, port: u16, more: &str) -> Self {
         let at = dir.path().display();
-        // Its workers are other users when it is started by root.
-        let user = if rustix::process::geteuid().is_root() {
-            "user root;"
-        } else {
-            ""
-        };
-        let config = format!(
-            "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
-             events {{}}
-             http {{
-                 access_log off;
-                 client_body_temp_path {at}/t1; proxy_temp_path {at}/t2;
-                 fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
-                 server {{
-                     listen 127.0.0.1:{port};
-                     root {at}/root;
-                     location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
-                     location /whole/ {{ alias {at}/root/; max_ranges 0; }}
-                 }}
-                 {more}
-             }}"
+        fs::create_dir(dir.path().join("root")).unwrap_or_else(|e| panic!("{at}: {e}"));
+        let servers = format!(
+            "server {{
+                 listen 127.0.0.1:{port};
+                 root {at}/root;
+                 location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
+                 location /whole/ {{ alias {at}/root/; max_ranges 0; }}
+             }}
+             {more}"
         );
-        let path = |name: &str| dir.path().join(name);
-        let made = fs::create_dir(path("root"));
-        made.and_then(|()| fs::write(path("nginx.conf"), config))
-            .unwrap_or_else(|e| panic!("{at}: {e}"));
-        let mut server = tool("nginx")
-            .args(["-c".as_ref(), path("nginx.conf").as_os_str()])
-            .args(["-p".as_ref(), dir.path().as_os_str()])
-            .args(["-e".as_ref(), path("errors").as_os_str()])
-            .background(&path("log"));
+        let mut server = begin(dir.path(), &servers);
         server.wait_for_port(port);
         Self {
             port,

@@ -5,6 +5,7 @@ use crate::support::{Place, extant_with};
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::FileOptions;
 use extant_testkit::link::{Counts, Link, Protocol, Speed};
+use extant_testkit::nginx;
 use extant_testkit::oracle::mke2fs;
 use extant_testkit::tool::tool;
 use std::path::Path;
@@ -93,29 +94,8 @@ fn the_first_byte_of_a_file_takes_few_round_trips_over_nbd_and_http() {
     // Connecting, and all of the negotiation with the greeting.
     assert_eq!(over_nbd.to_connect, 2, "{over_nbd:?}");
 
-    let at = place.path().display();
-    let user = if rustix::process::geteuid().is_root() {
-        "user root;"
-    } else {
-        ""
-    };
-    let config = format!(
-        "daemon off; {user} master_process off; pid {at}/pid; error_log {at}/errors;
-         events {{}}
-         http {{
-             access_log off;
-             client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3;
-             uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
-             server {{ listen unix:{at}/http; root {at}; }}
-         }}"
-    );
-    std::fs::write(place.join("nginx.conf"), config).expect("a file");
-    let mut nginx = tool("nginx")
-        .args(["-c", &place.arg("nginx.conf"), "-p", &place.arg("")])
-        .args(["-e", &place.arg("errors")])
-        .background(&place.join("nginx.log"));
+    let _nginx = nginx::on_socket(place.path());
     let socket = place.join("http");
-    nginx.wait_for_socket(&socket);
     let rest = format!("far.img:{path}");
     judge(&measure(Protocol::Http, &socket, &rest, wanted));
 }
