@@ -71,7 +71,7 @@ impl<'p> Mark<'p> {
         };
         let mut above = dir.split(|&b| b == b'/');
         if let Some(part) = above.find(|part| part.starts_with(PREFIX)) {
-            if part.starts_with(AUFS) {
+            if part.starts_with(AUFS) && part != OPAQUE {
                 return Ok(Some(Self::Housekeeping));
             }
             let part = String::from_utf8_lossy(part);
@@ -120,7 +120,13 @@ mod tests {
             assert_eq!(Mark::of(housekeeping), Ok(Some(Mark::Housekeeping)));
         }
         assert_eq!(Mark::of(b"a/.where"), Ok(None));
-        for wrong in [&b".wh.a/b"[..], b".wh.", b"d/.wh..", b"d/.wh..."] {
+        for wrong in [
+            &b".wh.a/b"[..],
+            b"d/.wh..wh..opq/b",
+            b".wh.",
+            b"d/.wh..",
+            b"d/.wh...",
+        ] {
             assert!(Mark::of(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -3,7 +3,7 @@
 
 use super::super::error::SourceResult;
 use super::digest::Digest;
-use super::platform::Platform;
+use super::platform::{self, Platform};
 use super::records::{Config, Saved};
 use super::store::Store;
 use super::{Image, check_count, layers};
@@ -34,23 +34,9 @@ pub(super) fn find(
         }
     }
     if let Some(asked) = platform {
-        let mut others = Vec::new();
-        let mut found = Vec::new();
-        for image in images {
-            match config_of(store, &image)?.1.platform() {
-                Some(platform) if asked.takes(&platform) => found.push(image),
-                Some(platform) => others.push(platform.to_string()),
-                None => others.push("one that does not say its platform".to_owned()),
-            }
-        }
-        if found.is_empty() && !others.is_empty() {
-            others.truncate(20);
-            return Err(store.refused(format!(
-                "no image is for {asked}; there is {}",
-                others.join(", ")
-            )));
-        }
-        images = found;
+        images = platform::only(store, images, asked, |image| {
+            Ok(config_of(store, image)?.1.platform())
+        })?;
     }
     match &images[..] {
         [one] => open(store, one),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::error::SourceResult;
 use super::super::packed::Packing;
 use super::digest::Digest;
-use super::platform::Platform;
+use super::platform::{self, Platform};
 use super::records::{Config, Descriptor, Index, Manifest};
 use super::store::Store;
 use super::{Image, check_count, layers};
@@ -55,7 +55,7 @@ pub(super) fn find(
     let named = tagged(store, index.manifests, tag)?;
     let mut candidates = candidates(store, named)?;
     if let Some(asked) = platform {
-        candidates = of_platform(store, candidates, asked)?;
+        candidates = platform::only(store, candidates, asked, |one| platform_of(store, one))?;
     }
     match &candidates[..] {
         [one] => open(store, one),
@@ -170,31 +170,6 @@ fn same_type(store: &Store<'_>, said: &str, own: Option<&str>) -> SourceResult<(
         }
         _ => Ok(()),
     }
-}
-
-/// Those of a platform.
-fn of_platform(
-    store: &Store<'_>,
-    candidates: Vec<Candidate>,
-    asked: &Platform,
-) -> SourceResult<Vec<Candidate>> {
-    let mut others = Vec::new();
-    let mut found = Vec::new();
-    for candidate in candidates {
-        match platform_of(store, &candidate)? {
-            Some(platform) if asked.takes(&platform) => found.push(candidate),
-            Some(platform) => others.push(platform.to_string()),
-            None => others.push("one that does not say its platform".to_owned()),
-        }
-    }
-    if found.is_empty() && !others.is_empty() {
-        others.truncate(20);
-        return Err(store.refused(format!(
-            "no image is for {asked}; there is {}",
-            others.join(", ")
-        )));
-    }
-    Ok(found)
 }
 
 /// What an image runs on: as the index says, or else its own configuration.

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::super::error::SourceResult;
+use super::store::Store;
+
 /// What an image runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
@@ -35,6 +38,38 @@ impl Platform {
         let variant = self.variant.is_none() || self.variant == other.variant;
         (&self.os, &self.architecture) == (&other.os, &other.architecture) && variant
     }
+}
+
+/// Those images of a store that are for the platform that is asked for; `platform_of` gives what
+/// one is for, if it says so.
+///
+/// # Errors
+///
+/// [`SourceError::Refused`](super::super::error::SourceError::Refused) with what there is instead,
+/// if none is.
+pub(super) fn only<T>(
+    store: &Store<'_>,
+    images: Vec<T>,
+    asked: &Platform,
+    platform_of: impl Fn(&T) -> SourceResult<Option<Platform>>,
+) -> SourceResult<Vec<T>> {
+    let mut others = Vec::new();
+    let mut found = Vec::new();
+    for image in images {
+        match platform_of(&image)? {
+            Some(platform) if asked.takes(&platform) => found.push(image),
+            Some(platform) => others.push(platform.to_string()),
+            None => others.push("one that does not say its platform".to_owned()),
+        }
+    }
+    if found.is_empty() && !others.is_empty() {
+        others.truncate(20);
+        return Err(store.refused(format!(
+            "no image is for {asked}; there is {}",
+            others.join(", ")
+        )));
+    }
+    Ok(found)
 }
 
 impl FromStr for Platform {
