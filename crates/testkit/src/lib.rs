@@ -9,6 +9,7 @@
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
 //! | [`s3`] | S3 servers of others, with a bucket each |
 //! | [`link`] | links with delays between clients and servers, whose round trips are counted |
+//! | [`layers`] | container images by hand, and stacks of layers |
 //! | [`nginx`] | a web server over a folder |
 //! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
@@ -44,6 +45,7 @@ pub mod images;
 mod ioctl;
 pub mod journal_device;
 pub mod lasting_marks;
+pub mod layers;
 pub mod link;
 pub mod loopdev;
 pub mod model;

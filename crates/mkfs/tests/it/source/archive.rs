@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use extant_mkfs::source::{Excludes, SourceResult, TarOptions, Tree, read_tar, read_tar_stream};
 
+pub(super) use extant_testkit::layers::Tar;
+
 use super::*;
 
 /// Runs the system's tar on all of a directory.
@@ -208,71 +210,6 @@ fn a_pipe_is_read_to_its_end() {
         ..ALL
     };
     assert_same(&tree, dir.path(), how);
-}
-
-/// Archives by hand.
-pub(super) struct Tar(pub(super) Vec<u8>);
-
-impl Tar {
-    pub(super) fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(super) fn header(name: &[u8], kind: u8, link: &[u8], size: u64) -> [u8; 512] {
-        let mut h = [0u8; 512];
-        h[..name.len()].copy_from_slice(name);
-        h[100..108].copy_from_slice(b"0000644\0");
-        h[108..116].copy_from_slice(b"0000001\0");
-        h[116..124].copy_from_slice(b"0000002\0");
-        h[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
-        h[136..148].copy_from_slice(b"00000001750\0");
-        h[156] = kind;
-        h[157..157 + link.len()].copy_from_slice(link);
-        h[257..265].copy_from_slice(b"ustar\x0000");
-        Self::seal(&mut h);
-        h
-    }
-
-    /// Computes the checksum.
-    pub(super) fn seal(h: &mut [u8]) {
-        h[148..156].fill(b' ');
-        let sum: u32 = h[..512].iter().map(|&b| u32::from(b)).sum();
-        h[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    }
-
-    pub(super) fn member(mut self, name: &str, kind: u8, link: &str, data: &[u8]) -> Self {
-        let header = Self::header(name.as_bytes(), kind, link.as_bytes(), data.len() as u64);
-        self.0.extend(header);
-        self.data(data)
-    }
-
-    pub(super) fn data(mut self, data: &[u8]) -> Self {
-        self.0.extend(data);
-        self.0.resize(self.0.len().next_multiple_of(512), 0);
-        self
-    }
-
-    pub(super) fn file(self, name: &str, data: &[u8]) -> Self {
-        self.member(name, b'0', "", data)
-    }
-
-    pub(super) fn pax(self, kind: u8, records: &[(&str, &str)]) -> Self {
-        let mut body = Vec::new();
-        for (key, value) in records {
-            let bare = key.len() + value.len() + 3;
-            let mut len = bare + 1;
-            while len != bare + len.to_string().len() {
-                len = bare + len.to_string().len();
-            }
-            body.extend(format!("{len} {key}={value}\n").as_bytes());
-        }
-        self.member("pax", kind, "", &body)
-    }
-
-    pub(super) fn end(mut self) -> Vec<u8> {
-        self.0.extend([0; 1024]);
-        self.0
-    }
 }
 
 fn read(bytes: &[u8]) -> SourceResult<Tree> {

@@ -8,8 +8,8 @@ use extant_testkit::tool::tool;
 use serde_json::{Value, json};
 
 use super::archive::Tar;
-use super::layout::{INDEX, LAYER, Layout, MANIFEST, digest, docker_archive, tagged};
 use super::*;
+use extant_testkit::layers::{INDEX, LAYER, Layout, MANIFEST, digest, docker_archive, tagged};
 
 fn gather(source: &str, options: &SourceOptions) -> SourceResult<Gathered> {
     read_sources(&[Source::parse(OsStr::new(source)).unwrap()], options)

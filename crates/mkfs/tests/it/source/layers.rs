@@ -9,36 +9,12 @@ use extant_testkit::require;
 use extant_testkit::tool::tool;
 
 use super::archive::Tar;
-use super::layout::{Layout, docker_archive};
 use super::*;
+use extant_testkit::layers::{Layout, docker_archive, stacks};
 
 /// A layer that begins with its root directory.
 fn layer() -> Tar {
-    Tar::new().member("./", b'5', "", b"")
-}
-
-impl Tar {
-    fn dir(self, name: &str) -> Self {
-        self.member(name, b'5', "", b"")
-    }
-
-    fn link(self, name: &str, target: &str) -> Self {
-        self.member(name, b'1', target, b"")
-    }
-
-    fn symlink(self, name: &str, target: &str) -> Self {
-        self.member(name, b'2', target, b"")
-    }
-
-    /// The next member with another mode and owner than all have.
-    fn owned(mut self, name: &str, kind: u8, mode: u32, owner: u32, data: &[u8]) -> Self {
-        let mut header = Tar::header(name.as_bytes(), kind, b"", data.len() as u64);
-        header[100..108].copy_from_slice(format!("{mode:07o}\0").as_bytes());
-        header[108..116].copy_from_slice(format!("{owner:07o}\0").as_bytes());
-        Tar::seal(&mut header);
-        self.0.extend(header);
-        self.data(data)
-    }
+    Tar::layer()
 }
 
 fn gather(sources: &[&str], options: &SourceOptions) -> SourceResult<Gathered> {
@@ -130,39 +106,14 @@ fn judged(layers: Vec<Tar>) -> Tree {
 #[test]
 fn whiteouts_take_files_and_directories_away() {
     require!(Root);
-    let below = layer()
-        .dir("etc/")
-        .file("etc/passwd", b"root")
-        .file("etc/shadow", b"secret")
-        .dir("etc/ssh/")
-        .file("etc/ssh/key", b"key")
-        .file("top", b"top");
-    let above = layer()
-        .dir("etc/")
-        .file("etc/.wh.shadow", b"")
-        .file("etc/.wh.ssh", b"")
-        .file(".wh.top", b"")
-        .file("etc/.wh.never", b"");
-    let tree = judged(vec![below, above]);
+    let tree = judged(stacks::whiteouts());
     assert_eq!(paths(&tree), ["etc", "etc/passwd"]);
 }
 
 #[test]
 fn opaque_directories_keep_only_what_their_layer_has() {
     require!(Root);
-    let below = layer()
-        .dir("var/")
-        .dir("var/cache/")
-        .dir("var/cache/deep/")
-        .file("var/cache/deep/old", b"old")
-        .file("var/cache/old", b"old")
-        .file("var/kept", b"kept");
-    let before = layer()
-        .dir("var/")
-        .dir("var/cache/")
-        .file("var/cache/.wh..wh..opq", b"")
-        .file("var/cache/new", b"new");
-    let tree = judged(vec![below, before]);
+    let tree = judged(stacks::opaque());
     assert_eq!(
         paths(&tree),
         ["var", "var/cache", "var/cache/new", "var/kept"]
@@ -180,15 +131,7 @@ fn a_whiteout_acts_on_lower_layers_only_in_whatever_order() {
             .dir("o/")
             .file("o/x", b"lower x")
     };
-    // The layer's own entries come first, and its whiteouts behind them.
-    let after = layer()
-        .dir("d/")
-        .file("d/a", b"upper a")
-        .file("d/.wh.a", b"")
-        .dir("o/")
-        .file("o/y", b"upper y")
-        .file("o/.wh..wh..opq", b"");
-    let tree = judged(vec![below(), after]);
+    let tree = judged(stacks::late_whiteouts());
     assert_eq!(content(&tree, "d/a"), b"upper a");
     assert_eq!(paths(&tree), ["d", "d/a", "d/b", "o", "o/y"]);
     let before = layer()
@@ -201,12 +144,7 @@ fn a_whiteout_acts_on_lower_layers_only_in_whatever_order() {
     assert_eq!(paths(&judged(vec![below(), before])), paths(&tree));
     // A directory that is taken away and made again has nothing in it of before. (Where whiteouts
     // come last, umoci leaves the directory with the time of the removal.)
-    let again = layer()
-        .file(".wh.d", b"")
-        .file(".wh.o", b"")
-        .dir("d/")
-        .file("d/new", b"new");
-    let tree = judged(vec![below(), again]);
+    let tree = judged(stacks::made_again());
     assert_eq!(paths(&tree), ["d", "d/new"]);
     let late = layer()
         .dir("d/")
@@ -228,21 +166,7 @@ fn a_whiteout_acts_on_lower_layers_only_in_whatever_order() {
 #[test]
 fn hard_links_find_their_targets_in_lower_layers() {
     require!(Root);
-    let below = layer()
-        .dir("usr/")
-        .dir("usr/bin/")
-        .file("usr/bin/a", b"a of below")
-        .symlink("bin", "usr/bin");
-    let above = layer()
-        .link("b", "usr/bin/a")
-        .link("c", "bin/a")
-        .dir("usr/")
-        .dir("usr/bin/");
-    let replaced = layer()
-        .dir("usr/")
-        .dir("usr/bin/")
-        .file("usr/bin/a", b"another a");
-    let tree = judged(vec![below, above, replaced]);
+    let tree = judged(stacks::hard_links());
     assert_eq!(content(&tree, "b"), b"a of below");
     assert_eq!(content(&tree, "usr/bin/a"), b"another a");
     let [b, c, a] = ["b", "c", "usr/bin/a"].map(|path| tree.lookup(path).unwrap());
@@ -253,24 +177,7 @@ fn hard_links_find_their_targets_in_lower_layers() {
 #[test]
 fn kinds_take_each_others_place() {
     require!(Root);
-    let below = layer()
-        .dir("dir/")
-        .file("dir/in it", b"1")
-        .dir("dir/sub/")
-        .file("dir/sub/deep", b"2")
-        .file("file", b"f")
-        .symlink("link", "dir")
-        .member("pipe", b'6', "", b"")
-        .symlink("to file", "file");
-    let above = layer()
-        .file("dir", b"now a file")
-        .dir("file/")
-        .file("file/x", b"x")
-        .dir("link/")
-        .file("link/y", b"y")
-        .symlink("pipe", "file")
-        .file("to file", b"not written through");
-    let tree = judged(vec![below, above]);
+    let tree = judged(stacks::kinds());
     assert_eq!(content(&tree, "dir"), b"now a file");
     assert_eq!(
         paths(&tree),
@@ -281,19 +188,7 @@ fn kinds_take_each_others_place() {
 #[test]
 fn directories_get_new_attributes_and_keep_what_is_in_them() {
     require!(Root);
-    let below = layer()
-        .pax(b'x', &[("SCHILY.xattr.user.old", "gone")])
-        .dir("srv/")
-        .file("srv/data", b"data")
-        .pax(b'x', &[("SCHILY.xattr.user.note", "lower")])
-        .file("srv/noted", b"n");
-    let above = layer()
-        .pax(
-            b'x',
-            &[("SCHILY.xattr.user.new", "here"), ("mtime", "7.25")],
-        )
-        .owned("srv/", b'5', 0o2750, 77, b"");
-    let tree = judged(vec![below, above]);
+    let tree = judged(stacks::attributes());
     let srv = tree.lookup("srv").unwrap();
     assert_eq!(tree.node(srv).mode & 0o7777, 0o2750);
     assert_eq!(tree.node(srv).uid, 77);
@@ -304,19 +199,7 @@ fn directories_get_new_attributes_and_keep_what_is_in_them() {
 #[test]
 fn members_beneath_symbolic_links_of_lower_layers_go_where_these_lead() {
     require!(Root);
-    let below = layer()
-        .dir("usr/")
-        .dir("usr/lib/")
-        .symlink("lib", "usr/lib")
-        .symlink("abs", "/usr/lib")
-        .symlink("out", "../../../usr")
-        .file("usr/lib/gone", b"g");
-    let above = layer()
-        .file("lib/one", b"1")
-        .file("abs/two", b"2")
-        .file("out/lib/three", b"3")
-        .file("lib/.wh.gone", b"");
-    let tree = judged(vec![below, above]);
+    let tree = judged(stacks::beneath_links());
     assert_eq!(
         paths(&tree),
         [
@@ -335,33 +218,27 @@ fn members_beneath_symbolic_links_of_lower_layers_go_where_these_lead() {
 #[test]
 fn extended_attributes_and_devices_come_along() {
     require!(Root);
-    let capability = "\u{1}\0\0\u{2}\0\u{4}\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let below = layer()
-        .pax(b'x', &[("SCHILY.xattr.user.a", "lower"), ("mtime", "5.5")])
-        .file("f", b"f")
-        .pax(b'x', &[("SCHILY.xattr.security.capability", capability)])
-        .file("ping", b"ping")
-        .pax(b'x', &[("SCHILY.xattr.trusted.t", "t")])
-        .dir("d/");
-    let above = layer()
-        .pax(b'x', &[("SCHILY.xattr.user.b", "upper")])
-        .file("f", b"f of above");
-    let tree = judged(vec![below, above]);
+    let tree = judged(stacks::extended_attributes());
     let f = tree.lookup("f").unwrap();
     assert_eq!(tree.xattrs(f).len(), 1);
     assert_eq!(&*tree.xattrs(f)[0].value, b"upper");
     let ping = tree.lookup("ping").unwrap();
-    assert_eq!(&*tree.xattrs(ping)[0].value, capability.as_bytes());
+    assert_eq!(&*tree.xattrs(ping)[0].value, stacks::CAPABILITY.as_bytes());
+}
+
+#[test]
+fn devices_and_pipes_come_and_go() {
+    require!(Root);
+    let tree = judged(stacks::devices());
+    let other = tree.node(tree.lookup("dev/other").unwrap());
+    assert_eq!(other.rdev(), Some((300, 70_000)));
+    assert_eq!(paths(&tree), ["dev", "dev/other", "dev/pipe"]);
 }
 
 #[test]
 fn empty_layers_and_a_file_in_every_layer() {
     require!(Root);
-    let of = |number: u32| layer().file("same", format!("layer {number}").as_bytes());
-    let mut layers = vec![of(0), Tar::new()];
-    layers.extend((1..9).map(of));
-    layers.push(Tar::new());
-    let tree = judged(layers);
+    let tree = judged(stacks::many());
     assert_eq!(content(&tree, "same"), b"layer 8");
     assert_eq!(tree.len(), 2);
 }
@@ -596,6 +473,30 @@ fn a_directory_that_is_a_whiteout_has_nothing_in_it() {
     options.excludes = Excludes::new(["lost"]).unwrap();
     let tree = gather(&sources, &options).unwrap().tree;
     assert_eq!(paths(&tree), ["kept"]);
+}
+
+#[test]
+fn members_beneath_the_mark_of_an_opaque_directory_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (base, over) = (dir.path().join("base.tar"), dir.path().join("over.tar"));
+    fs::write(&base, layer().dir("d/").file("d/old", b"old").end()).unwrap();
+    let mark = layer().dir("d/").dir("d/.wh..wh..opq/");
+    let options = SourceOptions::default();
+    // A directory is a mark, too, as long as it is empty.
+    fs::write(&over, mark.end()).unwrap();
+    let tree = gather(&[text(&base), text(&over)], &options).unwrap().tree;
+    assert_eq!(paths(&tree), ["d"]);
+    let full = layer()
+        .dir("d/")
+        .dir("d/.wh..wh..opq/")
+        .file("d/.wh..wh..opq/lost", b"lost");
+    fs::write(&over, full.end()).unwrap();
+    let error = gather(&[text(&base), text(&over)], &options).expect_err("something in a mark");
+    let said = error.to_string();
+    assert!(
+        said.contains("lost") && said.contains("nothing in it"),
+        "{said}"
+    );
 }
 
 #[test]

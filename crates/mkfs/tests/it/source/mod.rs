@@ -7,7 +7,6 @@ mod directory;
 mod hostile_archives;
 mod images;
 mod layers;
-mod layout;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

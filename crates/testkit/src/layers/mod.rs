@@ -1,30 +1,48 @@
-//! Container images by hand: OCI layouts, and what `docker save` writes.
+//! Container images by hand: OCI layouts, what `docker save` writes, and stacks of layers.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `tar` | archives, member by member |
+//! | [`stacks`] | stacks of layers, each for one thing that layers do to each other |
+
+pub mod stacks;
+mod tar;
+
+pub use tar::Tar;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use extant_testkit::tool::tool;
+use crate::tool::tool;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::archive::Tar;
-
-pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of an index.
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// The media type of a manifest.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// The media type of a layer that is not compressed.
+pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-pub(super) fn digest(bytes: &[u8]) -> String {
+/// Returns the digest of content.
+pub fn digest(bytes: &[u8]) -> String {
     let hash = Sha256::digest(bytes);
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
 /// An OCI layout in a directory.
-pub(super) struct Layout(pub(super) PathBuf);
+#[derive(Debug)]
+pub struct Layout(pub PathBuf);
 
 impl Layout {
-    pub(super) fn new(dir: PathBuf) -> Self {
+    /// Makes a layout of no image.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn new(dir: PathBuf) -> Self {
         fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
         fs::write(
             dir.join("oci-layout"),
@@ -34,20 +52,28 @@ impl Layout {
         Self(dir)
     }
 
-    /// Where content with a digest lies.
-    pub(super) fn path_of(&self, digest: &str) -> PathBuf {
+    /// Returns where content with a digest lies.
+    pub fn path_of(&self, digest: &str) -> PathBuf {
         self.0.join("blobs").join(digest.replace(':', "/"))
     }
 
-    /// Adds content; gives what names it.
-    pub(super) fn add(&self, media_type: &str, bytes: &[u8]) -> Value {
+    /// Adds content, and returns what names it.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn add(&self, media_type: &str, bytes: &[u8]) -> Value {
         let digest = digest(bytes);
         fs::write(self.path_of(&digest), bytes).unwrap();
         json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
     }
 
     /// Adds an image of these layers for a platform; every fourth layer is compressed.
-    pub(super) fn image(&self, layers: &[Vec<u8>], architecture: &str) -> Value {
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn image(&self, layers: &[Vec<u8>], architecture: &str) -> Value {
         let descriptors: Vec<Value> = layers
             .iter()
             .enumerate()
@@ -62,13 +88,12 @@ impl Layout {
         self.image_of(&descriptors, layers, architecture)
     }
 
-    /// As [`image`](Self::image), of layers that were added.
-    pub(super) fn image_of(
-        &self,
-        descriptors: &[Value],
-        layers: &[Vec<u8>],
-        architecture: &str,
-    ) -> Value {
+    /// Adds an image of layers that were added.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn image_of(&self, descriptors: &[Value], layers: &[Vec<u8>], architecture: &str) -> Value {
         let diff_ids: Vec<String> = layers.iter().map(|tar| digest(tar)).collect();
         let config = json!({
             "os": "linux",
@@ -88,21 +113,33 @@ impl Layout {
     }
 
     /// Writes the index of all images.
-    pub(super) fn index(&self, manifests: &[Value]) {
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn index(&self, manifests: &[Value]) {
         let index = json!({"schemaVersion": 2, "manifests": manifests});
         fs::write(self.0.join("index.json"), index.to_string()).unwrap();
     }
 
     /// Makes a layout of one image with the tag `t`.
-    pub(super) fn of(dir: PathBuf, layers: &[Vec<u8>]) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn of(dir: PathBuf, layers: &[Vec<u8>]) -> Self {
         let layout = Self::new(dir);
         let image = layout.image(layers, "amd64");
         layout.index(&[tagged(image, "t")]);
         layout
     }
 
-    /// The layout as an archive.
-    pub(super) fn archive(&self, to: &Path) {
+    /// Writes the layout as an archive.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    pub fn archive(&self, to: &Path) {
         tool("tar")
             .args(["-C", self.0.to_str().unwrap(), "-cf", to.to_str().unwrap()])
             .args(["oci-layout", "index.json", "blobs"])
@@ -110,13 +147,14 @@ impl Layout {
     }
 }
 
-pub(super) fn tagged(mut descriptor: Value, tag: &str) -> Value {
+/// Gives what names an image a tag.
+pub fn tagged(mut descriptor: Value, tag: &str) -> Value {
     descriptor["annotations"] = json!({"org.opencontainers.image.ref.name": tag});
     descriptor
 }
 
-/// What `docker save` wrote for long: layers as they are, named in `manifest.json`.
-pub(super) fn docker_archive(layers: &[Vec<u8>], tag: &str) -> Vec<u8> {
+/// Makes what `docker save` wrote for long: layers as they are, named in `manifest.json`.
+pub fn docker_archive(layers: &[Vec<u8>], tag: &str) -> Vec<u8> {
     let diff_ids: Vec<String> = layers.iter().map(|tar| digest(tar)).collect();
     let config = json!({
         "os": "linux",
