@@ -84,6 +84,12 @@ pub enum SourceError {
         /// What to do.
         advice: String,
     },
+    /// The file system that sources are put over cannot be read.
+    #[error("{problem}")]
+    Base {
+        /// What could not be read, and why.
+        problem: String,
+    },
     /// Something that cannot be put where it was asked for.
     #[error("{path}: {problem}")]
     Addition {

@@ -10,6 +10,7 @@
 //! | [`directory`] | scanning a directory, in parallel |
 //! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
 //! | `stack` | sources over sources |
+//! | `base` | a file system that is there, below all sources |
 //! | `origin` | how a source is named |
 //! | `oci` | container images: which layers, whether they are what they should be |
 //! | `container` | recognising container images, and single layers |
@@ -34,6 +35,7 @@
 //! * Data is never held in memory (except [`Content::Inline`]): a node knows where its bytes are.
 
 pub mod additions;
+mod base;
 pub mod builder;
 mod concerns;
 mod container;
@@ -57,6 +59,7 @@ pub(crate) mod walk;
 mod whiteout;
 
 pub use additions::Addition;
+pub use base::{Base, Standing, There};
 pub use builder::{Content, Meta, TreeBuilder};
 pub use data::FileData;
 pub use directory::{ScanOptions, scan_directory};
@@ -69,7 +72,7 @@ pub use model::{
 pub use normalise::{Normalisation, Owner, TimePolicy};
 pub use oci::Platform;
 pub use origin::Source;
-pub use stack::{Gathered, read_sources};
+pub use stack::{Gathered, read_sources, read_sources_over};
 pub use tar::{TarOptions, read_tar, read_tar_stream};
 pub use whiteout::Whiteouts;
 

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::base::Over;
 use super::data::{DataStore, LateFlags};
 use super::rows::{Coverage, FileRow, Origin, Payload, Rows};
 pub use extant_format::inode::{FileType, Timestamp};
@@ -238,6 +239,8 @@ pub struct Tree {
     pub(crate) source_paths: HashMap<NodeId, Box<[u8]>>,
     /// Flags that were read when files were opened, by node.
     pub(crate) late_flags: LateFlags,
+    /// The file system that it lies over, if it does.
+    pub(crate) over: Option<Box<Over>>,
     /// What reading the source had to say.
     pub(crate) warnings: Vec<String>,
 }

@@ -66,24 +66,33 @@ pub struct Normalisation {
 
 impl Tree {
     /// Applies a normalisation. Reading files later still compares them with what the scan saw.
+    ///
+    /// Of a tree over a file system, what is there already stays as it is.
     pub fn normalise(&mut self, how: &Normalisation) {
-        let all = |_: NodeId| true;
+        let over = self.over.take();
+        let given = |id: NodeId| {
+            let stands = over.as_ref().and_then(|over| over.standing.get(&id));
+            stands.is_none_or(|stands| stands.is_described)
+        };
         if let Some(owner) = how.owner {
-            self.rows.set_owners(owner.uid, owner.gid, all);
+            self.rows.set_owners(owner.uid, owner.gid, given);
         }
-        self.rows.change_root(|uid, gid, mode| {
-            if let Some(owner) = how.root_owner.or(how.owner) {
-                *uid = owner.uid;
-                *gid = owner.gid.unwrap_or(*gid);
-            }
-            if let Some(bits) = how.root_mode {
-                *mode = (*mode & !0o7777) | (bits & 0o7777);
-            }
-        });
+        if given(NodeId::ROOT) {
+            self.rows.change_root(|uid, gid, mode| {
+                if let Some(owner) = how.root_owner.or(how.owner) {
+                    *uid = owner.uid;
+                    *gid = owner.gid.unwrap_or(*gid);
+                }
+                if let Some(bits) = how.root_mode {
+                    *mode = (*mode & !0o7777) | (bits & 0o7777);
+                }
+            });
+        }
         match how.times {
             TimePolicy::Keep => {}
-            TimePolicy::Set(time) => self.rows.set_times(all, |_| time),
-            TimePolicy::Clamp(latest) => self.rows.set_times(all, |mtime| mtime.min(latest)),
+            TimePolicy::Set(time) => self.rows.set_times(given, |_| time),
+            TimePolicy::Clamp(latest) => self.rows.set_times(given, |mtime| mtime.min(latest)),
         }
+        self.over = over;
     }
 }

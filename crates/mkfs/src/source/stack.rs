@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::SourceOptions;
+use super::base::Base;
 use super::container;
 use super::data::DataStore;
 use super::directory::{ScanOptions, scan_directory};
@@ -46,8 +47,31 @@ pub struct Gathered {
 /// [`SourceError::Refused`] for a container image that is damaged, incomplete, not of the platform
 /// that is asked for, or not one image.
 pub fn read_sources(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered> {
+    read(sources, options, None)
+}
+
+/// Reads sources as [`read_sources`] does, over a file system that is there. The tree has what they
+/// bring, and of what is there only what they meet; [`Tree::there`] tells these apart, and
+/// [`Tree::removed`] says what whiteouts take away.
+///
+/// # Errors
+///
+/// Those of [`read_sources`]; [`SourceError::Base`] where the file system cannot be read.
+pub fn read_sources_over(
+    base: Box<dyn Base>,
+    sources: &[Source],
+    options: &SourceOptions,
+) -> SourceResult<Gathered> {
+    read(sources, options, Some(base))
+}
+
+fn read(
+    sources: &[Source],
+    options: &SourceOptions,
+    base: Option<Box<dyn Base>>,
+) -> SourceResult<Gathered> {
     let Some(threads) = options.threads else {
-        return gather(sources, options);
+        return gather(sources, options, base);
     };
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
@@ -56,10 +80,14 @@ pub fn read_sources(sources: &[Source], options: &SourceOptions) -> SourceResult
             let path = sources.first().map_or(Path::new("."), Source::path);
             SourceError::io("start threads to read", path, std::io::Error::other(e))
         })?;
-    pool.install(|| gather(sources, options))
+    pool.install(|| gather(sources, options, base))
 }
 
-fn gather(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered> {
+fn gather(
+    sources: &[Source],
+    options: &SourceOptions,
+    base: Option<Box<dyn Base>>,
+) -> SourceResult<Gathered> {
     let read = Read::new(options);
     let stacked = match sources {
         [] => {
@@ -69,7 +97,7 @@ fn gather(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered>
                 advice: "name one".to_owned(),
             });
         }
-        [one] if options.whiteouts.is_none() => match read.alone(one)? {
+        [one] if options.whiteouts.is_none() && base.is_none() => match read.alone(one)? {
             Alone::Tree(tree) => {
                 return Ok(Gathered {
                     tree: *tree,
@@ -86,7 +114,7 @@ fn gather(sources: &[Source], options: &SourceOptions) -> SourceResult<Gathered>
             .into_iter()
             .collect::<SourceResult<Vec<_>>>()?,
     };
-    pile(stacked, options)
+    pile(stacked, options, base)
 }
 
 /// A lone source, read.
@@ -256,10 +284,14 @@ impl<'a> Read<'a> {
 }
 
 /// Puts sources over each other.
-fn pile(sources: Vec<Opened>, options: &SourceOptions) -> SourceResult<Gathered> {
+fn pile(
+    sources: Vec<Opened>,
+    options: &SourceOptions,
+    base: Option<Box<dyn Base>>,
+) -> SourceResult<Gathered> {
     let how = options.whiteouts.unwrap_or(Whiteouts::Apply);
     let mut pile = Pile {
-        assembly: Assembly::new(&options.excludes, Below::Layers(how))?,
+        assembly: Assembly::new(&options.excludes, Below::Layers(how), base)?,
         stores: Vec::new(),
         warnings: Vec::new(),
     };

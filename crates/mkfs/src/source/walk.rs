@@ -45,6 +45,87 @@ impl Names for &Tree {
     }
 }
 
+/// A directory on the way to a file, with the name it was found by.
+pub(crate) type Step = (NodeId, Box<[u8]>);
+
+/// A way through directories and symbolic links, as far as it has been gone.
+pub(crate) struct Walk {
+    /// The root first.
+    way: Vec<Step>,
+    /// The next name last.
+    ahead: Vec<Box<[u8]>>,
+    links: u32,
+}
+
+impl Walk {
+    /// Begins at the root. Names of the path are separated by `/`.
+    pub(crate) fn new(path: &[u8]) -> Self {
+        Self {
+            way: vec![(NodeId::ROOT, Box::default())],
+            ahead: parts(path).rev().map(Box::from).collect(),
+            links: 0,
+        }
+    }
+
+    /// Goes on to the end, or to a name that leads to no directory: gives that name, and what has
+    /// it. An error is the rest of a sentence about what lies there.
+    pub(crate) fn go(&mut self, names: &mut impl Names) -> Result<Option<Stop>, String> {
+        while let Some(part) = self.ahead.pop() {
+            match &*part {
+                b"." => continue,
+                b".." => {
+                    self.way.truncate((self.way.len() - 1).max(1));
+                    continue;
+                }
+                _ => {}
+            }
+            let found = names.named(self.end(), &part);
+            match found.map(|found| (found, names.kind_of(found))) {
+                Some((found, FileType::Directory)) => self.way.push((found, part)),
+                Some((found, FileType::Symlink)) => {
+                    self.links += 1;
+                    if self.links > LINKS_MAX {
+                        return Err(format!(
+                            "lies beneath {}, a symbolic link that leads in a circle",
+                            shown(&part)
+                        ));
+                    }
+                    let target = names.target_of(found);
+                    if target.starts_with(b"/") {
+                        self.way.truncate(1);
+                    }
+                    self.ahead.extend(parts(target).rev().map(Box::from));
+                }
+                _ => return Ok(Some((part, found))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes into a directory, in the place of the name that [`go`](Self::go) stopped at.
+    pub(crate) fn enter(&mut self, dir: NodeId, name: Box<[u8]>) {
+        self.way.push((dir, name));
+    }
+
+    /// The directory it has come to.
+    pub(crate) fn end(&self) -> NodeId {
+        end_of(&self.way)
+    }
+
+    /// All directories that led there.
+    pub(crate) fn into_way(self) -> Vec<Step> {
+        self.way
+    }
+}
+
+/// A name that leads to no directory, and what has it.
+pub(crate) type Stop = (Box<[u8]>, Option<NodeId>);
+
+/// The directory that a way leads to.
+pub(crate) fn end_of(way: &[Step]) -> NodeId {
+    way.last().map_or(NodeId::ROOT, |(node, _)| *node)
+}
+
 /// How far a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reached {
@@ -57,51 +138,21 @@ pub(crate) enum Reached {
 /// Follows a path (names separated by `/`) to a directory. An error is the rest of a sentence about
 /// what lies there.
 pub(crate) fn directory(names: &mut impl Names, path: &[u8]) -> Result<Reached, String> {
-    let mut above = vec![NodeId::ROOT];
-    let mut links = 0;
-    let mut ahead: Vec<Box<[u8]>> = parts(path).rev().map(Box::from).collect();
-    while let Some(part) = ahead.pop() {
-        let dir = above.last().copied().unwrap_or(NodeId::ROOT);
-        match &*part {
-            b"." => continue,
-            b".." => {
-                above.truncate((above.len() - 1).max(1));
-                continue;
-            }
-            _ => {}
+    let mut walk = Walk::new(path);
+    Ok(match walk.go(names)? {
+        None => Reached::Directory(walk.end()),
+        Some((name, Some(_))) => return Err(not_a_directory(&name)),
+        Some((name, None)) => {
+            let dir = walk.end();
+            let ahead = walk.ahead.into_iter().rev();
+            Reached::Missing(dir, std::iter::once(name).chain(ahead).collect())
         }
-        let Some(found) = names.named(dir, &part) else {
-            ahead.push(part);
-            ahead.reverse();
-            return Ok(Reached::Missing(dir, ahead));
-        };
-        match names.kind_of(found) {
-            FileType::Directory => above.push(found),
-            FileType::Symlink => {
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(format!(
-                        "lies beneath {}, a symbolic link that leads in a circle",
-                        shown(&part)
-                    ));
-                }
-                let target = names.target_of(found);
-                if target.starts_with(b"/") {
-                    above.truncate(1);
-                }
-                ahead.extend(parts(target).rev().map(Box::from));
-            }
-            _ => {
-                return Err(format!(
-                    "lies beneath {}, which is no directory",
-                    shown(&part)
-                ));
-            }
-        }
-    }
-    Ok(Reached::Directory(
-        above.last().copied().unwrap_or(NodeId::ROOT),
-    ))
+    })
+}
+
+/// The rest of a sentence about something that a path needs to lead through.
+pub(crate) fn not_a_directory(part: &[u8]) -> String {
+    format!("lies beneath {}, which is not a directory", shown(part))
 }
 
 /// The file at a path, and the place of its name; a symbolic link in the last place stands for
@@ -131,7 +182,8 @@ pub(crate) enum Found<'p> {
     NoDirectory(NodeId, Vec<Box<[u8]>>, &'p [u8]),
 }
 
-fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+/// The names of a path.
+pub(crate) fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|&b| b == b'/').filter(|part| !part.is_empty())
 }
 

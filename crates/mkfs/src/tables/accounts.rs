@@ -4,11 +4,15 @@ use super::error::{Parsed, TableResult};
 use super::rule::Account;
 use super::text::{fields, id, lines, shown};
 use crate::source::walk::{Found, file};
-use crate::source::{FileType, Tree};
+use crate::source::{FileType, SourceError, Tree};
 use std::collections::HashMap;
 
 /// Bytes of the largest list of accounts that is read.
 const LIST_MAX: u64 = 16 << 20;
+
+/// Where the lists are in a tree.
+pub(super) const USERS: &str = "etc/passwd";
+pub(super) const GROUPS: &str = "etc/group";
 
 /// A list of accounts: names with their numbers, or why there is none.
 #[derive(Debug)]
@@ -27,12 +31,12 @@ pub(super) struct Accounts {
 impl Accounts {
     /// The number of a user.
     pub(super) fn user(&mut self, tree: &Tree, account: &Account) -> TableResult<Parsed<u32>> {
-        number(tree, &mut self.users, "etc/passwd", account)
+        number(tree, &mut self.users, USERS, account)
     }
 
     /// The number of a group.
     pub(super) fn group(&mut self, tree: &Tree, account: &Account) -> TableResult<Parsed<u32>> {
-        number(tree, &mut self.groups, "etc/group", account)
+        number(tree, &mut self.groups, GROUPS, account)
     }
 }
 
@@ -78,8 +82,17 @@ fn read(mut tree: &Tree, path: &str) -> TableResult<Parsed<HashMap<Box<[u8]>, u3
     if size > LIST_MAX {
         return Ok(Err(format!("/{path} is too large")));
     }
-    let mut text = vec![0; size as usize];
-    tree.read_at(node, 0, &mut text)?;
+    let text = match (&tree.over, tree.there(node)) {
+        (Some(over), Some(there)) => {
+            let read = over.base.content(there.path, size);
+            read.map_err(|problem| SourceError::Base { problem })?
+        }
+        _ => {
+            let mut text = vec![0; size as usize];
+            tree.read_at(node, 0, &mut text)?;
+            text
+        }
+    };
     let mut known = HashMap::new();
     for (_, line) in lines(&text) {
         let mut parts = line.splitn(4, |&byte| byte == b':');

@@ -1,6 +1,6 @@
 //! Applying rules: what is missing is made first, then each rule changes what it names.
 
-use super::accounts::Accounts;
+use super::accounts::{self, Accounts};
 use super::capabilities::{self, Capabilities};
 use super::error::{Parsed, TableError, TableResult};
 use super::rule::{Absent, Change, Kind, Make, Rule, Which};
@@ -26,10 +26,16 @@ pub(super) fn apply(
         let mut named = table.is_complete.then(|| vec![false; editor.tree().len()]);
         for rule in &table.rules {
             let fail = |problem| TableError::line(&table.path, rule.line, problem);
-            let nodes = nodes_of(editor.tree(), rule).map_err(fail)?;
+            let nodes = nodes_of(editor.tree(), rule, &table.mount_point).map_err(fail)?;
+            let Some(nodes) = nodes else {
+                // It is there, and is not what is put there now.
+                continue;
+            };
             if nodes.is_empty() {
                 match rule.absent {
                     Absent::Ignore => {}
+                    // It may match what is there.
+                    Absent::Warn if editor.tree().over.is_some() => {}
                     Absent::Warn => warnings.push(format!(
                         "{}:{}: matches nothing",
                         table.path.display(),
@@ -69,7 +75,8 @@ pub(super) fn apply(
 
 /// Refuses a tree with files that a table should name and does not.
 fn every_file(tree: &Tree, table: &Table, named: &[bool]) -> TableResult<()> {
-    let mut unnamed = tree.ids().filter(|id| !named[id.index()]).peekable();
+    let unnamed = tree.ids().filter(|id| !named[id.index()]);
+    let mut unnamed = unnamed.filter(|id| tree.is_given(*id)).peekable();
     let Some(&first) = unnamed.peek() else {
         return Ok(());
     };
@@ -86,6 +93,9 @@ fn every_file(tree: &Tree, table: &Table, named: &[bool]) -> TableResult<()> {
 /// Makes what tables name and make, in their order.
 fn make_missing(mut tree: Tree, tables: &[Table], now: Timestamp) -> TableResult<Tree> {
     let makes = |rule: &&Rule| matches!(rule.absent, Absent::Make(_));
+    if tree.over.is_some() && !tables.is_empty() {
+        tree = with_named(tree, tables)?;
+    }
     let mut as_it_is = &tree;
     let mut is_missing = |rule: &Rule| match &rule.which {
         Which::Path(path) => !matches!(file(&mut as_it_is, path), Ok(Found::File(_))),
@@ -104,6 +114,21 @@ fn make_missing(mut tree: Tree, tables: &[Table], now: Timestamp) -> TableResult
     }
     tree = builder.finish_again(aside)?;
     Ok(tree)
+}
+
+/// Has a tree over a file system have what tables name there, and the lists of accounts.
+fn with_named(tree: Tree, tables: &[Table]) -> TableResult<Tree> {
+    let (mut builder, aside) = TreeBuilder::reopen(tree);
+    let rules = tables.iter().flat_map(|table| &table.rules);
+    let named = rules.filter_map(|rule| match &rule.which {
+        Which::Path(path) | Which::Below(path) => Some(&**path),
+        Which::Glob(_) => None,
+    });
+    for path in named.chain([accounts::USERS, accounts::GROUPS].map(str::as_bytes)) {
+        // What is wrong with the path is said when it is looked up again.
+        let _ = file(&mut builder, path);
+    }
+    Ok(builder.finish_again(aside)?)
 }
 
 /// Makes what one rule names, if it is missing.
@@ -147,8 +172,9 @@ fn make(builder: &mut TreeBuilder, rule: &Rule, now: Timestamp) -> TableResult<P
     Ok(linked.map_err(|problem| problem.to_string()))
 }
 
-/// The files that a rule names. An error is about one that it cannot be about.
-fn nodes_of(tree: &Tree, rule: &Rule) -> Parsed<Vec<NodeId>> {
+/// The files that a rule names; `None` if all of them are there already in the file system below. An
+/// error is about one that it cannot be about.
+fn nodes_of(tree: &Tree, rule: &Rule, mount_point: &[Box<[u8]>]) -> Parsed<Option<Vec<NodeId>>> {
     let one = |mut tree: &Tree, path: &[u8]| match file(&mut tree, path) {
         Ok(Found::File(id)) => Some(id),
         _ => None,
@@ -163,8 +189,13 @@ fn nodes_of(tree: &Tree, rule: &Rule) -> Parsed<Vec<NodeId>> {
                 all
             }
         },
-        Which::Glob(glob) => matching(tree, glob),
+        Which::Glob(glob) => matching(tree, glob, mount_point),
     };
+    let named = nodes.len();
+    nodes.retain(|id| tree.is_given(*id));
+    if nodes.len() < named && nodes.is_empty() {
+        return Ok(None);
+    }
     match rule.kind {
         Kind::Any => {}
         Kind::Only(kind) => nodes.retain(|&id| tree.node(id).kind() == kind),
@@ -182,7 +213,7 @@ fn nodes_of(tree: &Tree, rule: &Rule) -> Parsed<Vec<NodeId>> {
     if let (Absent::Make(make), [id]) = (&rule.absent, nodes.as_slice()) {
         same(tree, *id, make)?;
     }
-    Ok(nodes)
+    Ok(Some(nodes))
 }
 
 /// Refuses what is there already and is not what would be made.
@@ -209,9 +240,13 @@ fn same(tree: &Tree, id: NodeId, make: &Make) -> Parsed<()> {
     }
 }
 
-/// All files whose path matches, by any of their names.
-fn matching(tree: &Tree, glob: &PathGlob) -> Vec<NodeId> {
+/// All files whose path matches, by any of their names, in a tree whose root is at `mount_point`.
+fn matching(tree: &Tree, glob: &PathGlob, mount_point: &[Box<[u8]>]) -> Vec<NodeId> {
     let fixed = glob.fixed_directories();
+    if mount_point.iter().zip(&fixed).any(|(a, b)| a != b) {
+        return Vec::new();
+    }
+    let fixed = fixed.get(mount_point.len()..).unwrap_or_default();
     let top = fixed
         .iter()
         .try_fold(NodeId::ROOT, |dir, name| tree.child(dir, name));
@@ -219,7 +254,8 @@ fn matching(tree: &Tree, glob: &PathGlob) -> Vec<NodeId> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    let above = fixed.iter().map(|name| &**name).collect();
+    let above = mount_point.iter().chain(fixed);
+    let above = above.map(|name| &**name).collect();
     walk(tree, top, above, |path, id| {
         if glob.matches(path, tree.node(id).is_dir()) {
             found.push(id);

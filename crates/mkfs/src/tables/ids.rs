@@ -124,6 +124,9 @@ impl IdMap {
         }
         let mut editor = Editor::new(tree);
         for id in editor.tree().ids() {
+            if !editor.tree().is_given(id) {
+                continue;
+            }
             self.apply_to(&mut editor, id)?;
         }
         Ok(())

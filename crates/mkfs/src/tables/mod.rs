@@ -48,8 +48,8 @@ pub use detect::{Dialect, split_kind};
 pub use error::{TableError, TableResult};
 pub use ids::{IdMap, IdRange};
 
-use crate::source::{NodeId, Timestamp, Tree};
-use rule::{LINES_MAX, Rule};
+use crate::source::{self, NodeId, Timestamp, Tree};
+use rule::{LINES_MAX, Rule, Which};
 use std::path::{Path, PathBuf};
 
 /// A table that was read.
@@ -59,6 +59,8 @@ pub struct Table {
     rules: Vec<Rule>,
     /// Whether every file has to be named.
     is_complete: bool,
+    /// The names of the directory that the root of the tree is, where the table is used.
+    mount_point: Vec<Box<[u8]>>,
 }
 
 impl Table {
@@ -101,7 +103,34 @@ impl Table {
             path: path.to_owned(),
             rules,
             is_complete: dialect == Dialect::FsConfig,
+            mount_point: Vec::new(),
         })
+    }
+
+    /// Takes the paths of the table for those of a system where the tree is mounted at this absolute
+    /// path. Lines about other places are passed over.
+    #[must_use]
+    pub fn mounted_at(mut self, path: &[u8]) -> Self {
+        self.mount_point = source::walk::parts(path).map(Box::from).collect();
+        let rules = std::mem::take(&mut self.rules).into_iter();
+        self.rules = rules
+            .filter_map(|mut rule| {
+                match &mut rule.which {
+                    Which::Path(path) => *path = beneath(&self.mount_point, path)?,
+                    Which::Below(path) => {
+                        let is_above = {
+                            let mut names = source::walk::parts(path).zip(&self.mount_point);
+                            names.all(|(a, b)| a == &**b)
+                        };
+                        *path = beneath(&self.mount_point, path)
+                            .or_else(|| is_above.then(Box::default))?;
+                    }
+                    Which::Glob(_) => {}
+                }
+                Some(rule)
+            })
+            .collect();
+        self
     }
 }
 
@@ -115,6 +144,15 @@ impl Table {
 /// file and does not.
 pub fn apply(tree: Tree, tables: &[Table], now: Timestamp) -> TableResult<(Tree, Vec<String>)> {
     apply::apply(tree, tables, now)
+}
+
+/// The rest of a path that leads through these directories.
+fn beneath(above: &[Box<[u8]>], path: &[u8]) -> Option<Box<[u8]>> {
+    let mut names = source::walk::parts(path);
+    if above.iter().any(|name| names.next() != Some(name)) {
+        return None;
+    }
+    Some(names.collect::<Vec<_>>().join(&b'/').into())
 }
 
 /// The path of a file as people write it.

@@ -1,6 +1,7 @@
 //! Puts what a builder has collected in canonical order, in place: nodes change places, links
 //! become entries.
 
+use super::super::base::Over;
 use super::super::data::{DataStore, LateFlags};
 use super::super::error::SourceResult;
 use super::super::model::{Entry, FileType, NodeId, Tree};
@@ -28,6 +29,7 @@ impl Canonical {
         mut from: TreeBuilder,
         links: Vec<Link>,
         stores: Vec<DataStore>,
+        over: Option<Over>,
     ) -> SourceResult<Tree> {
         let source_paths = std::mem::take(&mut from.source_paths);
         let mut this = Self {
@@ -61,6 +63,7 @@ impl Canonical {
             .map(|(old, path)| (NodeId(numbers[old.index()]), path))
             .filter(|(new, _)| new.index() < len)
             .collect();
+        let over = over.map(|over| Box::new(over.renumbered(&numbers, len)));
         rows.arrange(numbers, len);
         let is_directory = |store: &DataStore| matches!(store, DataStore::Directory(_));
         let late_flags = if stores.iter().any(is_directory) {
@@ -74,6 +77,7 @@ impl Canonical {
             stores,
             source_paths,
             late_flags,
+            over,
             warnings: Vec::new(),
         })
     }

@@ -27,6 +27,7 @@ impl TreeBuilder {
 
     /// Takes away all names in the root directory, and gives them with their nodes.
     pub(crate) fn unlink_root(&mut self) -> Vec<(Box<[u8]>, NodeId)> {
+        self.fetch_all(NodeId::ROOT);
         let is_in_root = |link: &&super::Link| link.parent == NodeId::ROOT && link.node != GONE;
         let names: Vec<Box<[u8]>> = self
             .links
@@ -102,6 +103,7 @@ impl TreeBuilder {
     ) -> SourceResult<()> {
         let xattrs = self.intern_set(Arc::clone(tree.xattrs(from)))?;
         let from = tree.node(from);
+        self.describe(id);
         self.rows.change(id, |node| {
             node.mode = from.mode;
             node.flags = from.flags;
@@ -118,6 +120,7 @@ impl TreeBuilder {
         let mut set = self.rows.xattrs[set].to_vec();
         set.push(xattr);
         let set = self.intern(set)?;
+        self.describe(id);
         self.rows.change(id, |node| node.xattrs = set)
     }
 

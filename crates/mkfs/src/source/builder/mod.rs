@@ -6,6 +6,7 @@
 //! | `index` | finding names |
 //! | `reopen` | a builder again of a tree that was finished |
 //! | `layered` | what only sources above others need: names that go, nodes of another tree |
+//! | `ground` | a file system that is there, below the tree |
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,9 +20,11 @@ use super::error::{SourceError, SourceResult};
 use super::model::{DataExtent, FileType, Node, NodeId, Times, Tree, Xattr};
 use super::rows::{Coverage, FileAt, FileRow, NONE, Origin, Payload, Rows, count};
 use canonical::Canonical;
+pub(super) use ground::cleaned;
 use index::Index;
 
 mod canonical;
+mod ground;
 mod index;
 mod layered;
 mod reopen;
@@ -140,6 +143,8 @@ pub struct TreeBuilder {
     source: u32,
     /// Where files of a directory are in it, if another source gave them a name of its own.
     source_paths: HashMap<NodeId, Box<[u8]>>,
+    /// The file system that the tree lies over.
+    ground: Option<Box<ground::Ground>>,
 }
 
 impl TreeBuilder {
@@ -156,6 +161,7 @@ impl TreeBuilder {
             by_name: None,
             source: 0,
             source_paths: HashMap::new(),
+            ground: None,
         };
         builder.add(root, Content::Directory)?;
         Ok(builder)
@@ -271,6 +277,7 @@ impl TreeBuilder {
     pub fn set_meta(&mut self, id: NodeId, meta: Meta) -> SourceResult<()> {
         let xattrs = self.intern(meta.xattrs)?;
         let kind = self.kind(id);
+        self.describe(id);
         self.rows.change(id, |node| {
             node.mode = (node.mode & !0o7777) | permissions(kind, meta.mode);
             node.flags = settable_flags(kind, meta.flags);
@@ -361,7 +368,8 @@ impl TreeBuilder {
     fn find(&mut self, parent: NodeId, name: &[u8]) -> Option<u32> {
         let (links, rows) = (&mut self.links, &self.rows);
         let index = self.by_name.get_or_insert_with(|| Index::new(links, rows));
-        index.find(links, rows, parent, name)
+        let found = index.find(links, rows, parent, name);
+        found.or_else(|| self.fetch(parent, name))
     }
 
     /// Returns the tree of everything that can be reached from the root.
@@ -376,6 +384,7 @@ impl TreeBuilder {
     /// As [`finish`](Self::finish), with where the data of each source is.
     pub(crate) fn finish_with(mut self, stores: Vec<DataStore>) -> SourceResult<Tree> {
         self.by_name = None;
+        let over = self.take_ground()?;
         let mut links = std::mem::take(&mut self.links);
         links.retain(|link| link.node != GONE);
         let bytes = |at| self.rows.name_at(at);
@@ -391,7 +400,7 @@ impl TreeBuilder {
                 problem: "is there twice",
             });
         }
-        Canonical::run(self, links, stores)
+        Canonical::run(self, links, stores, over)
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::data::DataStore;
 use super::super::error::SourceResult;
 use super::super::model::{NodeId, Times, Tree};
 use super::super::rows::{NONE, Origin, Payload};
+use super::ground::Ground;
 use super::{Content, Link, TreeBuilder};
 
 /// What a builder does not have of a tree, for when it is finished again.
@@ -55,6 +56,7 @@ impl TreeBuilder {
             mut source_paths,
             warnings,
             late_flags: _,
+            over,
         } = tree;
         source_paths.extend(several);
         let sets = (0..).zip(&rows.xattrs);
@@ -66,6 +68,7 @@ impl TreeBuilder {
             by_name: None,
             source: 0,
             source_paths,
+            ground: over.map(|over| Box::new(Ground::again(*over))),
         };
         (builder, Aside { stores, warnings })
     }

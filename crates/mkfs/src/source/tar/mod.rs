@@ -117,7 +117,7 @@ pub fn read_tar_stream(
 }
 
 fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
-    let mut assembly = Assembly::new(&options.excludes, Below::Nothing)?;
+    let mut assembly = Assembly::new(&options.excludes, Below::Nothing, None)?;
     let warnings = read_into(&mut input, &mut assembly)?;
     let builder = assembly.finish()?;
     let mut tree = builder.finish_with(vec![input.into_store()])?;

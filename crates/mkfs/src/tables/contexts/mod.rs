@@ -263,7 +263,8 @@ impl Contexts {
 
     /// Labels every file of a tree whose root is mounted at `at` (empty for the root of all), and
     /// gives the tree back with sentences about files that no line names. A `lost+found` is made if
-    /// there is none, with `now` as its times, so that it has a label, too.
+    /// there is none, with `now` as its times, so that it has a label, too. Of a tree over a file
+    /// system, what is there already keeps its label.
     ///
     /// # Errors
     ///
@@ -324,6 +325,9 @@ impl Contexts {
         chosen: &mut [Option<Label>],
         names: &mut Names,
     ) -> TableResult<()> {
+        if !tree.is_given(id) {
+            return Ok(());
+        }
         let found = self.label(path, tree.node(id).kind())?;
         names.note(&mut chosen[id.index()], found, || path_of(tree, id));
         Ok(())
@@ -331,7 +335,7 @@ impl Contexts {
 }
 
 fn with_lost_and_found(tree: Tree, now: Timestamp) -> TableResult<Tree> {
-    if tree.child(NodeId::ROOT, LOST_AND_FOUND).is_some() {
+    if tree.over.is_some() || tree.child(NodeId::ROOT, LOST_AND_FOUND).is_some() {
         return Ok(tree);
     }
     let (mut builder, aside) = TreeBuilder::reopen(tree);

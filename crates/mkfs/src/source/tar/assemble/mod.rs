@@ -8,12 +8,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::Whiteouts;
+use super::super::base::Base;
 use super::super::builder::{Content, Meta, Stored, TreeBuilder};
 use super::super::directory::is_storable;
 use super::super::error::SourceResult;
 use super::super::exclude::Excludes;
 use super::super::model::{DataExtent, FileType, NodeId, Times, Timestamp};
 use super::super::rows::Origin;
+use super::super::walk::{Names, Step, Walk, end_of, not_a_directory, parts, split_last};
 use super::acl;
 use super::header::Kind;
 use super::{Checked, Member, Problem};
@@ -24,9 +26,6 @@ mod whiteouts;
 
 /// Permission bits of a directory that the archive has files in but does not describe.
 const IMPLIED_MODE: u16 = 0o755;
-
-/// Most symbolic links on the way to one member, as Linux has it.
-const LINKS_MAX: u32 = 40;
 
 /// A hard link whose target has not come yet.
 struct Pending {
@@ -45,9 +44,6 @@ pub(in super::super) enum Below {
     Layers(Whiteouts),
 }
 
-/// A directory on the way to a file, with the name it was found by.
-type Step = (NodeId, Box<[u8]>);
-
 /// The tree as far as the sources have been read.
 pub(in super::super) struct Assembly<'a> {
     builder: TreeBuilder,
@@ -63,15 +59,24 @@ pub(in super::super) struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    pub(in super::super) fn new(excludes: &'a Excludes, below: Below) -> SourceResult<Self> {
-        let root = Meta::plain(IMPLIED_MODE, Times::default());
+    /// Begins with nothing, or with the file system that is there.
+    pub(in super::super) fn new(
+        excludes: &'a Excludes,
+        below: Below,
+        base: Option<Box<dyn Base>>,
+    ) -> SourceResult<Self> {
+        let is_bare = base.is_none();
+        let builder = match base {
+            None => TreeBuilder::new(Meta::plain(IMPLIED_MODE, Times::default()))?,
+            Some(base) => TreeBuilder::over(base)?,
+        };
         Ok(Self {
-            builder: TreeBuilder::new(root)?,
+            builder,
             excludes,
             below,
             excluded: HashMap::new(),
             pending: Vec::new(),
-            implied: HashSet::from([NodeId::ROOT]),
+            implied: is_bare.then_some(NodeId::ROOT).into_iter().collect(),
             newest: None,
             removed: Removed::default(),
         })
@@ -309,7 +314,7 @@ impl<'a> Assembly<'a> {
                     return Ok((dir.unwrap_or(NodeId::ROOT), name));
                 }
                 Some(node) if self.is_marker(node) => self.imply(dir, part, time)?,
-                Some(_) => return Err(not_a_directory(part)),
+                Some(_) => return Err(not_a_directory(part).into()),
                 None => self.imply(dir, part, time)?,
             };
         }
@@ -337,58 +342,24 @@ impl<'a> Assembly<'a> {
     /// nowhere outside the tree. What is missing is made with this time; without one, there is none
     /// then.
     fn way_to(&mut self, path: &[u8], make: Option<Timestamp>) -> Checked<Option<Vec<Step>>> {
-        let mut way: Vec<Step> = vec![(NodeId::ROOT, Box::default())];
-        let mut links = 0;
-        let mut ahead: Vec<Box<[u8]>> = parts(path).rev().map(Box::from).collect();
-        while let Some(part) = ahead.pop() {
-            let dir = end_of(&way);
-            match &*part {
-                b"." => continue,
-                b".." => {
-                    way.truncate((way.len() - 1).max(1));
-                    continue;
-                }
-                _ => {}
-            }
-            let found = match make {
-                Some(_) => self.builder.lookup(dir, &part),
-                None => self.lookup(dir, &part),
+        let mut walk = Walk::new(path);
+        loop {
+            let mut sight = Sight {
+                assembly: self,
+                sees_removed: make.is_none(),
             };
-            match found.map(|node| (node, self.builder.kind(node))) {
-                Some((node, FileType::Directory)) => way.push((node, part)),
-                Some((node, FileType::Symlink)) => {
-                    links += 1;
-                    if links > LINKS_MAX {
-                        let part = String::from_utf8_lossy(&part);
-                        return Err(format!(
-                            "lies beneath {part:?}, a symbolic link that leads in a circle"
-                        )
-                        .into());
-                    }
-                    let target = self.builder.symlink_target(node).unwrap_or_default();
-                    if target.starts_with(b"/") {
-                        way.truncate(1);
-                    }
-                    ahead.extend(parts(target).rev().map(Box::from));
-                }
-                Some((node, _)) => match make {
-                    Some(time) if self.is_marker(node) => {
-                        let node = self.imply(dir, &part, time)?;
-                        way.push((node, part));
-                    }
-                    Some(_) => return Err(not_a_directory(&part)),
-                    None => return Ok(None),
-                },
-                None => match make {
-                    Some(time) => {
-                        let node = self.imply(dir, &part, time)?;
-                        way.push((node, part));
-                    }
-                    None => return Ok(None),
-                },
+            let Some((name, found)) = walk.go(&mut sight)? else {
+                return Ok(Some(walk.into_way()));
+            };
+            let Some(time) = make else {
+                return Ok(None);
+            };
+            if found.is_some_and(|node| !self.is_marker(node)) {
+                return Err(not_a_directory(&name).into());
             }
+            let node = self.imply(walk.end(), &name, time)?;
+            walk.enter(node, name);
         }
-        Ok(Some(way))
     }
 
     /// Whether a path or a directory above it is excluded.
@@ -404,26 +375,29 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The directory that a way leads to.
-fn end_of(way: &[Step]) -> NodeId {
-    way.last().map_or(NodeId::ROOT, |(node, _)| *node)
+/// What a way through the tree meets.
+struct Sight<'s, 'a> {
+    assembly: &'s mut Assembly<'a>,
+    /// Whether it leads through what the layer at hand has taken away, where that may be found.
+    sees_removed: bool,
 }
 
-fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|&b| b == b'/').filter(|part| !part.is_empty())
-}
-
-/// The path of the directory, and the name in it; none of the root.
-fn split_last(path: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match path.iter().rposition(|&b| b == b'/') {
-        Some(at) => (&path[..at], Some(&path[at + 1..])),
-        None => (&[], Some(path).filter(|name| !name.is_empty())),
+impl Names for Sight<'_, '_> {
+    fn named(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        if self.sees_removed {
+            self.assembly.lookup(dir, name)
+        } else {
+            self.assembly.builder.lookup(dir, name)
+        }
     }
-}
 
-fn not_a_directory(part: &[u8]) -> Problem {
-    let part = String::from_utf8_lossy(part);
-    format!("lies beneath {part:?}, which is not a directory").into()
+    fn kind_of(&self, id: NodeId) -> FileType {
+        self.assembly.builder.kind(id)
+    }
+
+    fn target_of(&self, id: NodeId) -> &[u8] {
+        self.assembly.builder.symlink_target(id).unwrap_or_default()
+    }
 }
 
 /// A member's path without what does not count: a leading `/`, `.`, empty names.

@@ -9,9 +9,10 @@ use super::super::super::Whiteouts;
 use super::super::super::builder::{Content, Meta};
 use super::super::super::error::SourceResult;
 use super::super::super::model::{FileType, NodeId, Times, Timestamp, Xattr};
+use super::super::super::walk::end_of;
 use super::super::super::whiteout::Mark;
 use super::super::Checked;
-use super::{Assembly, Below, end_of};
+use super::{Assembly, Below};
 
 /// What the layer at hand has taken away, and what is to be said of directories at the end.
 #[derive(Default)]
