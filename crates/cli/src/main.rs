@@ -57,6 +57,7 @@ mod replayed;
 mod room;
 mod size;
 mod slip;
+mod standing;
 mod time;
 
 use clap::Parser;

@@ -1,6 +1,6 @@
 //! The command line of commands that change images.
 
-use super::parse_threads;
+use super::{Owners, parse_threads};
 use crate::size;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
@@ -15,6 +15,7 @@ Examples:
   extant cp hostname resolv.conf rootfs.img:/etc/
   extant cp -a --owner 0:0 ./overlay/. rootfs.img:/
   extant cp -a old.img:/home new.img:/
+  extant cp -a ./overlay/. rootfs.img:/ --owners table --contexts file_contexts
 
 SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When \
 DEST is outside, a SOURCE that is IMAGE alone means its root.
@@ -31,7 +32,11 @@ failure. Owners that `fakeroot` or `pseudo` pretend are honoured in both directi
 
 Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the \
 permissions of the source (no umask applies), files that exist keep their owner and permissions, \
-and symbolic links in DEST are followed. With -a, everything in the way but directories is replaced.")]
+and symbolic links in DEST are followed. With -a, everything in the way but directories is replaced.
+
+With -a, tables say who owns what is put into an image and how it is labelled, as for `extant mkfs`. \
+Their paths are those in the image, and only what is copied changes; what a table makes where it is \
+missing is made.")]
 pub(crate) struct Cp {
     /// Files to copy, and at last the destination
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
@@ -54,6 +59,8 @@ pub(crate) struct Cp {
     /// With -a, leave out extended attributes and access control lists
     #[arg(long)]
     pub(crate) no_xattrs: bool,
+    #[command(flatten)]
+    pub(crate) owners: Owners,
     /// Threads; one per processor if not given, more if an image is far
     #[arg(
         long,

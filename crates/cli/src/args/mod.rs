@@ -1,6 +1,7 @@
 //! The command line: every command, its options and its help. Those that change images are in
 //! `change`.
 
+mod apply;
 mod attributes;
 mod change;
 mod convert;
@@ -13,6 +14,7 @@ mod serve;
 mod sources;
 mod tables;
 
+pub(crate) use apply::Apply;
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
@@ -25,7 +27,7 @@ pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
-pub(crate) use tables::Tables;
+pub(crate) use tables::{Owners, Tables};
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -210,7 +212,8 @@ pub(crate) enum Command {
     Cat(Cat),
     Stat(Stat),
     Find(Find),
-    Cp(Cp),
+    Cp(Box<Cp>),
+    Apply(Box<Apply>),
     Tar(Tar),
     Info(Info),
     Df(Df),

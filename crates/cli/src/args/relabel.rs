@@ -21,4 +21,8 @@ pub(crate) struct Relabel {
     /// `.homedirs`)
     #[arg(long, value_name = "FILE")]
     pub(crate) contexts: PathBuf,
+    /// Where the file system will be mounted (`/system`): the contexts name files by their paths
+    /// there
+    #[arg(long, value_name = "/PATH")]
+    pub(crate) mount_point: Option<OsString>,
 }

@@ -21,6 +21,13 @@ pub(crate) struct Tables {
     /// given more than once
     #[arg(long, value_name = "/PATH=TEXT", help_heading = HEADING)]
     pub(crate) write: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) owners: Owners,
+}
+
+/// Who owns what is put into an image, and what it is labelled as.
+#[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
+pub(crate) struct Owners {
     /// Change the numbers of owners: COUNT from FROM on become those from TO on; `u:` or `g:` in
     /// front for users or groups alone. May be given more than once
     ///
@@ -42,22 +49,31 @@ pub(crate) struct Tables {
     /// `.subs_dist`, `.local`, `.homedirs`)
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub(crate) contexts: Option<PathBuf>,
+    /// Where the file system will be mounted (`/system`): tables and contexts name files by their
+    /// paths there
+    ///
+    /// Lines about places outside of it are passed over. e2fsdroid has `-a` for it.
+    #[arg(long, value_name = "/PATH", help_heading = HEADING)]
+    pub(crate) mount_point: Option<OsString>,
+}
+
+impl Owners {
+    /// Whether nothing is asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            map_ids,
+            owners,
+            contexts,
+            mount_point: _,
+        } = self;
+        map_ids.is_empty() && owners.is_empty() && contexts.is_none()
+    }
 }
 
 impl Tables {
     /// Whether nothing is asked for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self {
-            add,
-            write,
-            map_ids,
-            owners,
-            contexts,
-        } = self;
-        add.is_empty()
-            && write.is_empty()
-            && map_ids.is_empty()
-            && owners.is_empty()
-            && contexts.is_none()
+        let Self { add, write, owners } = self;
+        add.is_empty() && write.is_empty() && owners.is_empty()
     }
 }

@@ -2,6 +2,7 @@
 
 mod acl;
 mod again;
+mod apply;
 mod cat;
 mod chattr;
 mod check;
@@ -26,6 +27,7 @@ mod mkfs;
 mod mknod;
 mod mount;
 mod mv;
+mod owners;
 mod quota;
 mod relabel;
 mod repair;
@@ -59,6 +61,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Stat(args) => stat::run(&args, location),
         Command::Find(args) => find::run(&args, location),
         Command::Cp(args) => cp::run(&args, location),
+        Command::Apply(args) => apply::run(&args, location),
         Command::Tar(args) => tar::run(&args, location),
         Command::Info(args) => info::run(&args, location),
         Command::Df(args) => df::run(&args, location),

@@ -1,5 +1,6 @@
 //! `extant relabel`.
 
+use super::owners::mount_point;
 use crate::args::{Relabel, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
@@ -14,6 +15,7 @@ const ATTRIBUTE: &str = "security.selinux";
 
 pub(super) fn run(args: &Relabel, location: &Whereabouts) -> Outcome {
     let mut contexts = Contexts::read(&args.contexts).map_err(Failure::new)?;
+    let mount_point = mount_point(args.mount_point.as_ref())?;
     let whole = |text: &OsString| {
         let mut text = text.clone();
         // An image alone is all of it.
@@ -26,6 +28,7 @@ pub(super) fn run(args: &Relabel, location: &Whereabouts) -> Outcome {
     change_each(&paths, location, |fs, at, problems| {
         let mut labels = Labels {
             contexts: &mut contexts,
+            mount_point: &mount_point,
             several: HashMap::new(),
             names: Names::default(),
             failed: None,
@@ -42,6 +45,8 @@ pub(super) fn run(args: &Relabel, location: &Whereabouts) -> Outcome {
 /// Contexts, and what is known of a file system.
 struct Labels<'c> {
     contexts: &'c mut Contexts,
+    /// What paths begin with.
+    mount_point: &'c [u8],
     /// What is said of the first name of files with several.
     several: HashMap<u32, Option<Label>>,
     names: Names,
@@ -55,7 +60,12 @@ impl Labels<'_> {
             return Ok(());
         }
         let path = entry.path_bytes();
-        let found = match self.contexts.label(path, entry.file_type()) {
+        let there = match (self.mount_point, path) {
+            ([], path) => path.to_vec(),
+            (at, b"/") => at.to_vec(),
+            (at, path) => [at, path].concat(),
+        };
+        let found = match self.contexts.label(&there, entry.file_type()) {
             Ok(found) => found,
             Err(e) => {
                 self.failed = Some(Failure::new(e));

@@ -9,7 +9,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
             "ls", "tree", "cat", "stat", "find", "lsattr", "info", "df", "map",
         ],
     ),
-    ("Take files out, or put them in", &["cp", "tar"]),
+    ("Take files out, or put them in", &["cp", "apply", "tar"]),
     (
         "Change files in an image",
         &[
@@ -52,8 +52,8 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
     match path {
         ["umount" | "stats" | "completions" | "man" | "help", ..] => &[],
         [
-            "mkfs" | "convert" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown"
-            | "relabel" | "touch",
+            "mkfs" | "convert" | "apply" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod"
+            | "chown" | "relabel" | "touch",
         ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
         ["repair" | "tune" | "resize" | "trim" | "serve"] => PART,
@@ -86,6 +86,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "stat" => &[("stat", "1")],
         "find" => &[("find", "1")],
         "cp" => &[("cp", "1"), ("fakeroot", "1")],
+        "apply" => &[("tar", "1"), ("setfiles", "8")],
         "tar" => &[("tar", "1")],
         "info" => &[("dumpe2fs", "8")],
         "df" => &[("df", "1"), ("du", "1")],

@@ -263,6 +263,11 @@ impl Desk {
                     let _ = fs::remove_file(self.at(name));
                 }
             }
+            "apply" | "edit" => {
+                self.container_image();
+                let tar = "tar -C overlay -c . | zstd -qf > update.tar.zst";
+                assert!(self.shell(tar).status.success());
+            }
             // Where it goes there is no file yet.
             "" => fs::remove_file(self.at("rootfs.img")).unwrap(),
             "repair" => {

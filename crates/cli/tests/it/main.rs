@@ -1,6 +1,7 @@
 //! The command, run as people run it.
 
 mod addresses;
+mod applying;
 mod carriers;
 mod chains;
 mod checking;

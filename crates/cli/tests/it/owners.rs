@@ -637,3 +637,4 @@ fn a_manifest_of_an_image_gives_another_one_its_owners() {
 }
 
 mod contexts;
+mod into;

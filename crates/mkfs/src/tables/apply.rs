@@ -172,8 +172,8 @@ fn make(builder: &mut TreeBuilder, rule: &Rule, now: Timestamp) -> TableResult<P
     Ok(linked.map_err(|problem| problem.to_string()))
 }
 
-/// The files that a rule names; `None` if all of them are there already in the file system below. An
-/// error is about one that it cannot be about.
+/// The files that a rule names; `None` if all of them are there already in the file system below.
+/// An error is about one that it cannot be about.
 fn nodes_of(tree: &Tree, rule: &Rule, mount_point: &[Box<[u8]>]) -> Parsed<Option<Vec<NodeId>>> {
     let one = |mut tree: &Tree, path: &[u8]| match file(&mut tree, path) {
         Ok(Found::File(id)) => Some(id),

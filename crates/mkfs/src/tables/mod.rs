@@ -107,8 +107,8 @@ impl Table {
         })
     }
 
-    /// Takes the paths of the table for those of a system where the tree is mounted at this absolute
-    /// path. Lines about other places are passed over.
+    /// Takes the paths of the table for those of a system where the tree is mounted at this
+    /// absolute path. Lines about other places are passed over.
     #[must_use]
     pub fn mounted_at(mut self, path: &[u8]) -> Self {
         self.mount_point = source::walk::parts(path).map(Box::from).collect();

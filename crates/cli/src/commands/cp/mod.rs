@@ -5,7 +5,7 @@
 //! | `out` | from images to the host |
 //! | `into` | into an image, from the host or from images |
 
-mod into;
+pub(super) mod into;
 mod out;
 
 use crate::args::{Cp, Whereabouts};
@@ -27,6 +27,11 @@ pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
     if args.owner.is_some() {
         return Err(Failure::usage(
             "--owner is about copying into an image: outside, use chown afterwards",
+        ));
+    }
+    if !args.owners.is_empty() {
+        return Err(Failure::usage(
+            "--owners, --map-ids and --contexts are about copying into an image",
         ));
     }
     let is_outside = |source: &OsStr| -> Outcome<bool> {

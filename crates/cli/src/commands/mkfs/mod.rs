@@ -6,7 +6,7 @@
 
 mod config;
 pub(super) mod replacing;
-mod sources;
+pub(super) mod sources;
 mod tables;
 
 pub(super) use config::{Plan, parse_uuid};

@@ -62,7 +62,7 @@ fn refuse_same_file(args: &Mkfs, source: &Source) -> Outcome {
 }
 
 /// The directory of a path.
-pub(super) fn parent_of(path: &Path) -> &Path {
+pub(in crate::commands) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,14 +1,14 @@
 //! What is put beside the source, and tables of owners, devices and labels.
 
 use crate::args::Tables as Asked;
-use crate::failure::{Failure, Outcome, say};
+use crate::commands::owners::Owners;
+use crate::failure::{Failure, Outcome};
 use crate::time::seconds_now;
 use extant::Escaped;
 use extant_mkfs::source::{
-    Addition, Excludes, Meta, Normalisation, Owner, SourceResult, Times, Timestamp, Tree,
-    TreeBuilder, additions,
+    Addition, Excludes, Meta, Owner, SourceResult, Times, Timestamp, Tree, TreeBuilder, additions,
 };
-use extant_mkfs::tables::{self, Contexts, IdMap, IdRange, Table, TableResult, split_kind};
+use extant_mkfs::tables::TableResult;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::num::NonZero;
@@ -19,9 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     additions: Vec<Addition>,
-    ids: IdMap,
-    tables: Vec<Table>,
-    contexts: Option<Contexts>,
+    owners: Owners,
 }
 
 impl Tables {
@@ -30,37 +28,19 @@ impl Tables {
         let usage = |option: &'static str| {
             move |problem: String| Failure::usage(format!("{option}: {problem}"))
         };
-        let ranges = asked.map_ids.iter().map(|range| range.parse());
-        let ranges = ranges.collect::<Result<Vec<IdRange>, String>>();
-        let ids = ranges.and_then(IdMap::new).map_err(usage("--map-ids"))?;
         let hosts = asked.add.iter().map(|host| host_of(host));
         let hosts: Result<Vec<Addition>, String> = hosts.collect();
         let texts = asked.write.iter().map(|text| text_of(text));
         let texts: Result<Vec<Addition>, String> = texts.collect();
+        let owners = Owners::read(&asked.owners)?;
         let mut additions = hosts.map_err(usage("--add"))?;
         additions.extend(texts.map_err(usage("--write"))?);
-        let tables = asked.owners.iter().map(|given| {
-            let (dialect, path) = split_kind(given.as_bytes());
-            Table::read(Path::new(OsStr::from_bytes(path)), dialect).map_err(Failure::new)
-        });
-        let contexts = asked.contexts.as_deref();
-        Ok(Self {
-            additions,
-            ids,
-            tables: tables.collect::<Outcome<_>>()?,
-            contexts: contexts
-                .map(Contexts::read)
-                .transpose()
-                .map_err(Failure::new)?,
-        })
+        Ok(Self { additions, owners })
     }
 
     /// Whether there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
-        self.additions.is_empty()
-            && self.ids.is_empty()
-            && self.tables.is_empty()
-            && self.contexts.is_none()
+        self.additions.is_empty() && self.owners.is_empty()
     }
 
     /// Leaves out of the directories that are added what lies in them and matches the pattern that
@@ -89,22 +69,8 @@ impl Tables {
         threads: Option<NonZero<usize>>,
     ) -> TableResult<Tree> {
         let now = Timestamp::from_secs(seconds_now() as i64);
-        let mut tree = additions::put(tree, &self.additions, threads, now)?;
-        tree.normalise(&Normalisation {
-            owner,
-            ..Normalisation::default()
-        });
-        self.ids.apply(&mut tree)?;
-        let (mut tree, mut warnings) = tables::apply(tree, &self.tables, now)?;
-        if let Some(contexts) = &mut self.contexts {
-            let labelled = contexts.apply(tree, b"", now)?;
-            tree = labelled.0;
-            warnings.extend(labelled.1);
-        }
-        for warning in warnings {
-            say(format_args!("warning: {warning}"));
-        }
-        Ok(tree)
+        let tree = additions::put(tree, &self.additions, threads, now)?;
+        self.owners.apply(tree, owner)
     }
 }
 

@@ -136,6 +136,19 @@ fn compare(place: &Place, contexts: &str, root: &str) {
     };
     let expected = Tree::snapshot(Path::new(&labelled));
     expected.assert_same(&seen_by_linux(&image), &compared);
+    // So it is for what is put into an image that exists.
+    for command in ["cp", "apply"] {
+        let (into, all) = (place.arg("into.img"), format!("{root}/."));
+        extant(["mkfs", "-q", "--force", "--size", "64M", &into]).ok();
+        let at = format!("{into}:/");
+        let args = match command {
+            "cp" => ["cp", "-a", &all, &at],
+            _ => ["apply", "-q", root, &into],
+        };
+        extant([&args[..], &["--contexts", contexts]].concat()).ok();
+        assert_clean(Path::new(&into));
+        expected.assert_same(&seen_by_linux(&into), &compared);
+    }
     let theirs = tool("getfattr")
         .args([
             "--only-values",

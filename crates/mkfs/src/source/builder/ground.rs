@@ -266,8 +266,8 @@ impl TreeBuilder {
 }
 
 impl Over {
-    /// With the numbers that the nodes have in the finished tree, which has so many; others are left
-    /// out.
+    /// With the numbers that the nodes have in the finished tree, which has so many; others are
+    /// left out.
     pub(super) fn renumbered(self, numbers: &[u32], len: usize) -> Self {
         let new = |old: NodeId| {
             let number = numbers.get(old.index()).copied();

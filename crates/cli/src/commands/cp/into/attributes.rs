@@ -4,11 +4,12 @@
 
 use super::content::inside;
 use super::make::{Maker, Why};
-use super::plan::{Node, Origin, Reading};
+use super::plan::{Node, Origin, Reading, Told};
 use crate::images::is_final;
 use crate::no_room::no_room_for_attribute;
 use crate::time::{is_reproducible, now};
 use extant::{Cause, Error, Escaped, FileType, Timestamp};
+use extant_mkfs::source::Xattr;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -66,7 +67,7 @@ impl Maker<'_> {
             permissions &= !SET_IDS;
             lacking.note("its owner", &e);
         }
-        if self.keep.xattrs
+        if (self.keep.xattrs || node.told.is_some())
             && let Some(group) = self.xattrs(node, at, &mut lacking)
         {
             permissions &= !GROUP | group;
@@ -88,19 +89,17 @@ impl Maker<'_> {
     /// Gives a file its extended attributes, and takes those away that it has besides. If it could
     /// not be given its access control list, the permissions that this has for the group.
     fn xattrs(&self, node: &Node, at: &Path, lacking: &mut Lacking) -> Option<u16> {
-        let wanted = match &node.from {
-            Origin::Host {
-                how: Reading::Stream,
-                ..
-            } => return None,
-            Origin::Host { path, .. } => host_xattrs(path).map_err(|e| {
-                let path = Escaped::path(path);
-                Why::Source(format!("those of {path} cannot be read: {e}"))
-            }),
-            Origin::Image { entry, image, .. } => entry.xattrs().map_err(|e| inside(image, &e)),
+        let wanted = match node.told {
+            Some(Told { ref tree, id }) => {
+                let all = tree.xattrs(id).iter();
+                let owned = |x: &Xattr| (OsString::from_vec(x.name.to_vec()), x.value.to_vec());
+                Ok(Some(all.map(owned).collect()))
+            }
+            None => xattrs_of(node),
         };
         let wanted = match wanted {
-            Ok(wanted) => wanted,
+            Ok(Some(wanted)) => wanted,
+            Ok(None) => return None,
             Err(why) => {
                 let text = match why {
                     Why::Source(text) => format!("its extended attributes ({text})"),
@@ -135,13 +134,35 @@ impl Maker<'_> {
         group
     }
 
-    fn remove_other_xattrs(&self, wanted: &[(OsString, Vec<u8>)], at: &Path) -> Result<(), Error> {
+    fn remove_other_xattrs(&self, wanted: &[Attribute], at: &Path) -> Result<(), Error> {
         for name in self.fs.list_xattrs(at)? {
             if wanted.iter().all(|(wanted, _)| *wanted != name) {
                 self.fs.remove_xattr(at, name)?;
             }
         }
         Ok(())
+    }
+}
+
+/// The name and the value of an extended attribute.
+pub(super) type Attribute = (OsString, Vec<u8>);
+
+/// The extended attributes of a source; `None` of one that has none to hand down.
+pub(super) fn xattrs_of(node: &Node) -> Result<Option<Vec<Attribute>>, Why> {
+    match &node.from {
+        Origin::Host {
+            how: Reading::Stream,
+            ..
+        }
+        | Origin::Tree(_) => Ok(None),
+        Origin::Host { path, .. } => host_xattrs(path).map(Some).map_err(|e| {
+            let path = Escaped::path(path);
+            Why::Source(format!("those of {path} cannot be read: {e}"))
+        }),
+        Origin::Image { entry, image, .. } => {
+            let all = entry.xattrs().map_err(|e| inside(image, &e))?;
+            Ok(Some(all))
+        }
     }
 }
 
@@ -180,7 +201,7 @@ fn group_in_list(value: &[u8]) -> u16 {
 
 /// Names and values of the extended attributes of a file of the host, which is not followed. Where
 /// there can be none there are none.
-fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
+fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<Attribute>> {
     use rustix::io::Errno;
     // The most that Linux returns of either.
     let mut buffer = vec![0; 64 << 10];

@@ -1,10 +1,11 @@
 //! The content of a file piece by piece, wherever it comes from.
 
 use super::make::Why;
-use super::plan::{Node, Origin, Reading, id};
+use super::plan::{Node, Origin, Reading, Told, id};
 use crate::failure::in_image;
 use extant::{Error, Escaped};
 use extant_image::ImageLocation;
+use extant_mkfs::source::{FileData, SourceError};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -28,6 +29,8 @@ pub(super) enum Content<'a> {
         image: &'a ImageLocation,
         file: extant::File,
     },
+    /// What a source of `extant mkfs` holds.
+    Tree(FileData<'a>),
 }
 
 impl<'a> Content<'a> {
@@ -54,6 +57,7 @@ impl<'a> Content<'a> {
                 let file = entry.open().map_err(|e| inside(image, &e))?;
                 Ok(Self::Image { image, file })
             }
+            Origin::Tree(Told { tree, id }) => tree.open(*id).map(Self::Tree).map_err(source),
         }
     }
 
@@ -109,6 +113,12 @@ impl<'a> Content<'a> {
                 });
                 Ok(ranges.filter(|range| range.start < range.end).map(of).sum())
             }
+            Self::Tree(data) => {
+                let extents = data.extents();
+                Ok(extents
+                    .map(|run| of(run.logical..run.logical + run.len))
+                    .sum())
+            }
         }
     }
 
@@ -155,8 +165,23 @@ impl<'a> Content<'a> {
                 }
                 Ok(size)
             }
+            Self::Tree(data) => {
+                for run in data.extents() {
+                    pieces(run.logical..run.logical + run.len, buffer, |at, piece| {
+                        data.read_at(at, piece).map_err(source)?;
+                        put(at, piece)
+                    })?;
+                }
+                data.check_unchanged().map_err(source)?;
+                Ok(data.size())
+            }
         }
     }
+}
+
+/// A failure of a source of `extant mkfs`, which names the file itself.
+pub(super) fn source(e: SourceError) -> Why {
+    Why::Source(e.to_string())
 }
 
 fn open_host(path: &Path, how: Reading) -> io::Result<File> {

@@ -3,7 +3,7 @@
 use super::Keep;
 use super::attributes::Lacking;
 use super::content::{Content, inside};
-use super::plan::{Link, Node, Origin};
+use super::plan::{Link, Node, Origin, Told};
 use crate::images::{is_final, is_in_the_way};
 use crate::no_room::NoRoom;
 use crate::path::{is_dir, look, look_at_link};
@@ -232,17 +232,7 @@ impl<'a> Maker<'a> {
     }
 
     fn symlink(&self, node: &Node) -> Result<(), Why> {
-        let target = match &node.from {
-            Origin::Host { path, .. } => std::fs::read_link(path)
-                .map(|target| target.as_os_str().as_bytes().to_vec())
-                .map_err(|e| {
-                    let path = Escaped::path(path);
-                    Why::Source(format!("cannot read the symbolic link {path}: {e}"))
-                })?,
-            Origin::Image { entry, image, .. } => {
-                entry.read_link().map_err(|e| inside(image, &e))?
-            }
-        };
+        let target = target_of(node)?;
         let target = Path::new(std::ffi::OsStr::from_bytes(&target));
         let ((), at) = self.new_place(node, |at| self.fs.symlink(target, at))?;
         self.complete(node, &at, Ok(()))
@@ -298,6 +288,22 @@ impl<'a> Maker<'a> {
             let _ = self.fs.remove_file(at);
         }
         done?.outcome()
+    }
+}
+
+/// Where a symbolic link leads.
+pub(super) fn target_of(node: &Node) -> Result<Vec<u8>, Why> {
+    match &node.from {
+        Origin::Host { path, .. } => std::fs::read_link(path)
+            .map(|target| target.as_os_str().as_bytes().to_vec())
+            .map_err(|e| {
+                let path = Escaped::path(path);
+                Why::Source(format!("cannot read the symbolic link {path}: {e}"))
+            }),
+        Origin::Image { entry, image, .. } => entry.read_link().map_err(|e| inside(image, &e)),
+        Origin::Tree(Told { tree, id }) => {
+            Ok(tree.symlink_target(*id).unwrap_or_default().to_vec())
+        }
     }
 }
 

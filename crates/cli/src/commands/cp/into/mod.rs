@@ -6,6 +6,7 @@
 //! | `content` | the content of a file piece by piece, wherever it comes from |
 //! | `make` | making one file and filling it, beside an older one if there is one |
 //! | `attributes` | giving it what it had besides content |
+//! | `tables` | what tables say that it shall have |
 //!
 //! Directories are made first, by one thread; then files, by all threads; then further names of
 //! files that have several; and last the directories get their attributes, children before parents,
@@ -23,9 +24,11 @@
 mod attributes;
 mod content;
 mod make;
-mod plan;
+pub(in crate::commands) mod plan;
+mod tables;
 
 use crate::args::{Cp, Whereabouts};
+use crate::commands::owners::Owners;
 use crate::failure::{Failure, Outcome, in_image};
 use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
@@ -33,7 +36,7 @@ use crate::operands::{expand, expand_one};
 use crate::path::{destination, follow, is_dir};
 use crate::progress::Bar;
 use crate::time::is_reproducible;
-use extant::{Cause, Escaped, Filesystem};
+use extant::{Cause, Escaped, FileFlags, FileType, Filesystem};
 use extant_core::ops;
 use extant_mkfs::source::Owner;
 use make::{Maker, Why};
@@ -79,6 +82,13 @@ pub(super) fn run(
     if (args.archive || args.preserve) && from_host.contains(&true) {
         extant_host::refuse_if_unheard().map_err(Failure::new)?;
     }
+    if !args.owners.is_empty() && (!args.archive || args.no_xattrs) {
+        return Err(Failure::usage(
+            "--owners, --map-ids and --contexts say what files have that -a keeps: give -a, and \
+             not --no-xattrs",
+        ));
+    }
+    let mut owners = Owners::read(&args.owners)?;
     let keep = Keep {
         attributes: args.archive || args.preserve,
         everything: args.archive,
@@ -86,13 +96,14 @@ pub(super) fn run(
         owner: owner.map_err(|e| Failure::usage(format!("--owner: {e}")))?,
     };
     let mut images = Images::new(location);
-    let done = all(args, keep, &mut images, sources, dest);
+    let done = all(args, keep, &mut owners, &mut images, sources, dest);
     images.close(done)
 }
 
 fn all(
     args: &Cp,
-    keep: Keep,
+    mut keep: Keep,
+    owners: &mut Owners,
     images: &mut Images<'_>,
     sources: &[OsString],
     dest: &ImagePath,
@@ -127,6 +138,10 @@ fn all(
         })();
         problems.check(planned);
     }
+    if !owners.is_empty() {
+        // Tables are stronger than an owner for all.
+        tables::tell(&mut plan, owners, keep.owner.take(), &fs, &dest.image)?;
+    }
     ops::making_ahead(fs.engine(), plan.dirs.len(), plan.files.len());
     let copy = Copy {
         fs: &fs,
@@ -137,18 +152,118 @@ fn all(
         stop: AtomicBool::new(false),
         tight: Mutex::new(()),
         failed: Mutex::default(),
-        threads: match args.threads {
-            _ if is_reproducible() => 1,
-            0 => std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .max(in_flight),
-            asked => asked,
-        },
+        threads: threads(args.threads, in_flight),
     };
     copy.bar.total(plan.bytes);
     copy.run(&mut problems);
     copy.bar.finish();
+    if !owners.is_empty() {
+        let all = plan.dirs.iter().chain(&plan.files);
+        let all = all.filter(|node| fs.symlink_metadata(&node.to).is_ok());
+        set_flags(
+            &fs,
+            dest,
+            all.map(|node| (node, node.to.clone())),
+            &mut problems,
+        );
+    }
     problems.outcome()
+}
+
+/// How many threads to have, if so many are worth having for devices that are far.
+fn threads(asked: usize, in_flight: usize) -> usize {
+    match asked {
+        _ if is_reproducible() => 1,
+        0 => std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .max(in_flight),
+        asked => asked,
+    }
+}
+
+/// Files of trees that are put into an image.
+pub(in crate::commands) struct OfTrees<'a> {
+    pub(in crate::commands) fs: &'a Filesystem,
+    pub(in crate::commands) dest: &'a ImagePath,
+    /// Threads; 0 for as many as are worth having.
+    pub(in crate::commands) threads: usize,
+}
+
+impl OfTrees<'_> {
+    /// Makes what is planned. What could not be made is said.
+    pub(in crate::commands) fn make(&self, plan: &Plan) -> Problems {
+        ops::making_ahead(self.fs.engine(), plan.dirs.len(), plan.files.len());
+        self.with(plan, |copy, problems| {
+            copy.bar.total(plan.bytes);
+            copy.run(problems);
+        })
+    }
+
+    /// Gives the directories of a plan, which are there, what it says of them.
+    pub(in crate::commands) fn describe(&self, plan: &Plan) -> Problems {
+        let made = vec![Made::Found; plan.dirs.len()];
+        self.with(plan, |copy, problems| {
+            copy.directory_attributes(&made, problems)
+        })
+    }
+
+    fn with(&self, plan: &Plan, work: impl FnOnce(&Copy<'_>, &mut Problems)) -> Problems {
+        let mut problems = Problems::default();
+        let copy = Copy {
+            fs: self.fs,
+            dest: self.dest,
+            keep: Keep::all(),
+            plan,
+            bar: Bar::new("applying"),
+            stop: AtomicBool::new(false),
+            tight: Mutex::new(()),
+            failed: Mutex::default(),
+            threads: threads(self.threads, in_flight(self.fs, &[])),
+        };
+        work(&copy, &mut problems);
+        copy.bar.finish();
+        problems
+    }
+}
+
+/// Gives files the flags of `chattr` that trees say, once everything else is done: some forbid
+/// every change.
+pub(in crate::commands) fn set_flags<'n>(
+    fs: &Filesystem,
+    dest: &ImagePath,
+    nodes: impl Iterator<Item = (&'n Node, PathBuf)>,
+    problems: &mut Problems,
+) {
+    for (node, at) in nodes {
+        let Some(told) = &node.told else {
+            continue;
+        };
+        let flags = match told.tree.flags(told.id) {
+            Ok(flags) => FileFlags::from_bits_retain(flags),
+            Err(e) => {
+                problems.note(Failure::new(e));
+                continue;
+            }
+        };
+        if flags.is_empty() || node.file_type == FileType::Symlink {
+            continue;
+        }
+        if let Err(e) = fs.set_flags(&at, flags, FileFlags::empty()) {
+            problems.note(dest.failure(&e));
+        }
+    }
+}
+
+impl Keep {
+    /// All that there is.
+    const fn all() -> Self {
+        Self {
+            attributes: true,
+            everything: true,
+            xattrs: true,
+            owner: None,
+        }
+    }
 }
 
 /// How many threads are worth having because they wait for devices that are far: that of the

@@ -7,6 +7,7 @@ use crate::images::{FileId, Problems};
 use crate::time::TIMES;
 use extant::{DeviceNumber, Escaped, FileType, Filesystem, Timestamp, WalkEntry};
 use extant_image::ImageLocation;
+use extant_mkfs::source::{NodeId, Tree};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -43,7 +44,7 @@ impl Start {
 }
 
 /// Where a file comes from.
-pub(super) enum Origin {
+pub(in crate::commands) enum Origin {
     Host {
         path: PathBuf,
         /// Device and inode number, to notice if there is something else by now.
@@ -57,11 +58,20 @@ pub(super) enum Origin {
         /// Whether it is the destination's image.
         is_dest: bool,
     },
+    /// What a source of `extant mkfs` holds, or a table makes.
+    Tree(Told),
+}
+
+/// What a tree says that a file shall have.
+#[derive(Clone)]
+pub(in crate::commands) struct Told {
+    pub(in crate::commands) tree: Arc<Tree>,
+    pub(in crate::commands) id: NodeId,
 }
 
 /// How a file of the host is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(in crate::commands) enum Reading {
     /// It is a regular file, with holes.
     File,
     /// A regular file behind symbolic links, with holes.
@@ -71,7 +81,7 @@ pub(super) enum Reading {
 }
 
 /// A file or directory to make.
-pub(super) struct Node {
+pub(in crate::commands) struct Node {
     pub(super) from: Origin,
     pub(super) to: PathBuf,
     /// The directory it goes into, by number; `None` if that was there before.
@@ -83,13 +93,54 @@ pub(super) struct Node {
     pub(super) accessed: Timestamp,
     pub(super) modified: Timestamp,
     pub(super) device: DeviceNumber,
+    /// What else it shall have, in place of what it had.
+    pub(super) told: Option<Told>,
+}
+
+impl Node {
+    /// A file that is as a tree says.
+    pub(in crate::commands) fn of_tree(told: Told, to: PathBuf, parent: Option<usize>) -> Self {
+        let node = told.tree.node(told.id);
+        let (major, minor) = node.rdev().unwrap_or_default();
+        let mut made = Self {
+            from: Origin::Tree(told.clone()),
+            to,
+            parent,
+            file_type: node.kind(),
+            permissions: 0,
+            uid: 0,
+            gid: 0,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            device: DeviceNumber { major, minor },
+            told: None,
+        };
+        made.tell(told);
+        made
+    }
+
+    /// Where it is made.
+    pub(in crate::commands) fn place(&self) -> &Path {
+        &self.to
+    }
+
+    /// Has it be as a tree says, but for its content.
+    pub(super) fn tell(&mut self, told: Told) {
+        let node = told.tree.node(told.id);
+        self.permissions = node.mode & 0o7777;
+        (self.uid, self.gid) = (node.uid, node.gid);
+        let kept = |time: Timestamp| moment(time.secs, time.nanos.into());
+        self.accessed = kept(node.times.atime());
+        self.modified = kept(node.times.mtime());
+        self.told = Some(told);
+    }
 }
 
 /// A further name of a file.
-pub(super) struct Link {
-    pub(super) first: PathBuf,
-    pub(super) to: PathBuf,
-    pub(super) parent: Option<usize>,
+pub(in crate::commands) struct Link {
+    pub(in crate::commands) first: PathBuf,
+    pub(in crate::commands) to: PathBuf,
+    pub(in crate::commands) parent: Option<usize>,
 }
 
 /// What tells a source's files apart.
@@ -99,13 +150,13 @@ enum Identity {
     Image(Arc<ImageLocation>, u32),
 }
 
-pub(super) struct Plan {
+pub(in crate::commands) struct Plan {
     /// Parents before their children.
-    pub(super) dirs: Vec<Node>,
-    pub(super) files: Vec<Node>,
-    pub(super) links: Vec<Link>,
+    pub(in crate::commands) dirs: Vec<Node>,
+    pub(in crate::commands) files: Vec<Node>,
+    pub(in crate::commands) links: Vec<Link>,
     /// Bytes of content.
-    pub(super) bytes: u64,
+    pub(in crate::commands) bytes: u64,
     is_recursive: bool,
     keep: Keep,
     /// The first places of files that have several names.
@@ -115,6 +166,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// A plan to make files of trees, which is empty so far.
+    pub(in crate::commands) fn of_trees() -> Self {
+        Self::new(true, Keep::all(), Vec::new())
+    }
+
     pub(super) fn new(is_recursive: bool, keep: Keep, images: Vec<FileId>) -> Self {
         Self {
             dirs: Vec::new(),
@@ -134,6 +190,10 @@ impl Plan {
             Start::Host(path) => self.add_host(path, to, problems),
             Start::Image { .. } => self.add_image(start, to, problems),
         }
+    }
+
+    pub(super) const fn keeps_xattrs(&self) -> bool {
+        self.keep.xattrs
     }
 
     fn refuse_directory(&self, shown: impl std::fmt::Display) -> Outcome {
@@ -234,6 +294,7 @@ impl Plan {
                 major: rustix::fs::major(number),
                 minor: rustix::fs::minor(number),
             },
+            told: None,
         };
         let bytes = match how {
             Reading::Stream => 0,
@@ -312,6 +373,7 @@ impl Plan {
             accessed: found.atime(),
             modified: found.mtime(),
             device: found.rdev().unwrap_or_default(),
+            told: None,
         };
         let identity = Identity::Image(Arc::clone(image), found.ino());
         let bytes = found.len().min(found.blocks().saturating_mul(512));

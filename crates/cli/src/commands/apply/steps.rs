@@ -1,0 +1,382 @@
+//! What is to be made, moved and removed, from a tree over the image.
+
+use crate::commands::cp::into::plan::{Link, Node, Plan, Told};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::{ImagePath, shown};
+use crate::path::look_at_link;
+use crate::room;
+use crate::size::human;
+use extant::{Escaped, FileFlags, FileType, Filesystem, Metadata, Timestamp};
+use extant_mkfs::source::{NodeId, Tree};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of the longest symbolic link that lies in its inode.
+const SHORT_LINK: u64 = 59;
+
+/// Something that is made beside the rest, and goes to its place.
+pub(super) struct Move {
+    pub(super) from: PathBuf,
+    pub(super) to: PathBuf,
+    pub(super) is_dir: bool,
+    pub(super) old: Old,
+}
+
+/// What had a name before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Old {
+    Nothing,
+    File,
+    Directory,
+}
+
+/// A name that is taken away.
+pub(super) struct Removal {
+    pub(super) path: PathBuf,
+    pub(super) is_dir: bool,
+}
+
+/// A directory that is there and whose names change, of which no layer says anything, with the
+/// times that it keeps.
+pub(super) struct Touched {
+    pub(super) path: PathBuf,
+    pub(super) accessed: Timestamp,
+    pub(super) modified: Timestamp,
+}
+
+/// What one name is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Add,
+    Replace,
+    Remove,
+    /// A directory that is there gets other owners, permissions, times or attributes.
+    Describe,
+}
+
+impl Change {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Remove => "remove",
+            Self::Describe => "set",
+        }
+    }
+}
+
+/// How many of each.
+pub(super) struct Counts {
+    pub(super) made: u64,
+    pub(super) replaced: u64,
+    pub(super) removed: u64,
+    pub(super) described: u64,
+    pub(super) bytes: u64,
+}
+
+pub(super) struct Steps {
+    /// What is made beside the rest.
+    pub(super) staged: Plan,
+    pub(super) moves: Vec<Move>,
+    pub(super) removals: Vec<Removal>,
+    /// Directories that are there and get what a layer says of them.
+    pub(super) described: Plan,
+    pub(super) touched: Vec<Touched>,
+    /// Blocks that what is made takes at least.
+    blocks: u64,
+}
+
+impl Steps {
+    /// Compares a tree with what is there; `root` is the directory of the image that it lies over,
+    /// and `stage` one that is not there yet.
+    pub(super) fn new(
+        fs: &Filesystem,
+        image: &ImagePath,
+        tree: Tree,
+        root: &Path,
+        stage: &Path,
+    ) -> Outcome<Self> {
+        let mut removed: HashMap<NodeId, Vec<Box<[u8]>>> = HashMap::new();
+        for (dir, name) in tree.removed() {
+            removed.entry(dir).or_default().push(Box::from(name));
+        }
+        let block = room::block_size(fs).map_err(|e| image.failure(&e))?;
+        let mut planner = Planner {
+            fs,
+            image,
+            tree: Arc::new(tree),
+            root,
+            stage,
+            block,
+            removed,
+            placed: HashMap::new(),
+            steps: Self {
+                staged: Plan::of_trees(),
+                moves: Vec::new(),
+                removals: Vec::new(),
+                described: Plan::of_trees(),
+                touched: Vec::new(),
+                blocks: 0,
+            },
+        };
+        planner.walk()?;
+        Ok(planner.steps)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let Plan {
+            dirs, files, links, ..
+        } = &self.staged;
+        let replaced = self.moves.iter().filter(|one| one.old != Old::Nothing);
+        Counts {
+            made: (dirs.len() + files.len() + links.len()) as u64,
+            replaced: replaced.count() as u64,
+            removed: self.removals.len() as u64,
+            described: self.described.dirs.len() as u64,
+            bytes: self.staged.bytes,
+        }
+    }
+
+    /// All that changes, each with the topmost name that it is about.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (Change, &Path)> {
+        let described = self.described.dirs.iter();
+        let described = described.map(|node| (Change::Describe, node.place()));
+        let moved = self.moves.iter().map(|one| {
+            let change = match one.old {
+                Old::Nothing => Change::Add,
+                Old::File | Old::Directory => Change::Replace,
+            };
+            (change, &*one.to)
+        });
+        let removed = self.removals.iter();
+        let removed = removed.map(|one| (Change::Remove, &*one.path));
+        removed.chain(moved).chain(described)
+    }
+
+    /// Refuses what there is no room for, as far as that can be told.
+    pub(super) fn fit(&self, fs: &Filesystem, image: &ImagePath) -> Outcome {
+        let failed = |e: extant::Error| image.failure(&e);
+        let space = fs.statfs().map_err(failed)?;
+        let bytes = |blocks: u64| {
+            let block = u64::from(space.block_size.bytes());
+            human(blocks.saturating_mul(block))
+        };
+        let inodes = (self.staged.dirs.len() + self.staged.files.len()) as u64;
+        let problem = if self.blocks > space.available_to_root {
+            format!(
+                "what the layers bring takes {} and more, and {} are free",
+                bytes(self.blocks),
+                bytes(space.available_to_root)
+            )
+        } else if inodes > space.free_inodes {
+            format!(
+                "the layers bring {inodes} files, and {} inodes are free",
+                space.free_inodes
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(format!(
+            "{}: {problem}, while what they replace is still there. Nothing was changed; make room \
+             with `extant rm` or `extant resize`",
+            shown(&image.image)
+        )))
+    }
+}
+
+struct Planner<'a> {
+    fs: &'a Filesystem,
+    image: &'a ImagePath,
+    tree: Arc<Tree>,
+    root: &'a Path,
+    stage: &'a Path,
+    block: u64,
+    removed: HashMap<NodeId, Vec<Box<[u8]>>>,
+    /// Where files with several names are made.
+    placed: HashMap<NodeId, PathBuf>,
+    steps: Steps,
+}
+
+impl Planner<'_> {
+    /// Goes through the directories that are there and in the tree.
+    fn walk(&mut self) -> Outcome {
+        let mut open = vec![(NodeId::ROOT, self.root.to_owned())];
+        while let Some((dir, at)) = open.pop() {
+            let tree = Arc::clone(&self.tree);
+            let mut changed = 0;
+            for (name, child) in tree.children(dir) {
+                let to = at.join(OsStr::from_bytes(name));
+                let old = look_at_link(self.fs, &to).map_err(|e| self.image.failure(&e))?;
+                let there = tree.there(child);
+                let is_it = |old: &Metadata| {
+                    there.is_some_and(|there| there.number == u64::from(old.ino()))
+                };
+                if old.as_ref().is_some_and(is_it) {
+                    if tree.node(child).is_dir() {
+                        open.push((child, to));
+                    }
+                    continue;
+                }
+                if to == self.stage {
+                    return Err(self.refused(&to, "is a name that `extant apply` uses itself"));
+                }
+                self.put(child, to, old.as_ref())?;
+                changed += 1;
+            }
+            for name in self.removed.remove(&dir).unwrap_or_default() {
+                let path = at.join(OsStr::from_bytes(&name));
+                if tree.child(dir, &name).is_some() {
+                    continue;
+                }
+                let old = look_at_link(self.fs, &path).map_err(|e| self.image.failure(&e))?;
+                if let Some(old) = old {
+                    self.refuse_fixed(&path, &old)?;
+                    let is_dir = old.is_dir();
+                    self.steps.removals.push(Removal { path, is_dir });
+                    changed += 1;
+                }
+            }
+            self.note_directory(dir, at, changed > 0)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what becomes of a directory that is there.
+    fn note_directory(&mut self, dir: NodeId, at: PathBuf, has_changes: bool) -> Outcome {
+        let there = self.tree.there(dir);
+        let is_described = there.is_some_and(|there| there.is_described);
+        if has_changes || is_described {
+            let found = self.fs.symlink_metadata(&at);
+            let found = found.map_err(|e| self.image.failure(&e))?;
+            self.refuse_fixed(&at, &found)?;
+            if has_changes {
+                self.refuse_other_rules(&at, &found)?;
+            }
+        }
+        // The root has the stage in it for a while.
+        if !is_described && (has_changes || dir == NodeId::ROOT) {
+            let times = self.tree.node(dir).times;
+            self.steps.touched.push(Touched {
+                path: at.clone(),
+                accessed: times.atime(),
+                modified: times.mtime(),
+            });
+        }
+        if is_described {
+            let tree = Arc::clone(&self.tree);
+            let node = Node::of_tree(Told { tree, id: dir }, at, None);
+            self.steps.described.dirs.push(node);
+        }
+        Ok(())
+    }
+
+    /// Plans something new with this name.
+    fn put(&mut self, id: NodeId, to: PathBuf, old: Option<&Metadata>) -> Outcome {
+        if let Some(old) = old {
+            self.refuse_fixed(&to, old)?;
+        }
+        let from = self.stage.join(self.steps.moves.len().to_string());
+        self.make(id, from.clone());
+        self.steps.moves.push(Move {
+            from,
+            to,
+            is_dir: self.tree.node(id).is_dir(),
+            old: match old {
+                None => Old::Nothing,
+                Some(old) if old.is_dir() => Old::Directory,
+                Some(_) => Old::File,
+            },
+        });
+        Ok(())
+    }
+
+    /// Plans to make a file, and everything below it, at a place beside the rest.
+    fn make(&mut self, id: NodeId, at: PathBuf) {
+        let tree = Arc::clone(&self.tree);
+        let plan = &mut self.steps.staged;
+        let mut waiting = vec![(id, at, None)];
+        while let Some((id, to, parent)) = waiting.pop() {
+            let node = tree.node(id);
+            if let Some(there) = tree.there(id) {
+                let first = self.root.join(OsStr::from_bytes(there.path));
+                plan.links.push(Link { first, to, parent });
+                continue;
+            }
+            if let Some(first) = self.placed.get(&id) {
+                let first = first.clone();
+                plan.links.push(Link { first, to, parent });
+                continue;
+            }
+            let told = Told {
+                tree: Arc::clone(&tree),
+                id,
+            };
+            let made = Node::of_tree(told, to.clone(), parent);
+            if node.is_dir() {
+                self.steps.blocks += 1;
+                plan.dirs.push(made);
+                let number = Some(plan.dirs.len() - 1);
+                for (name, child) in tree.children(id).rev() {
+                    waiting.push((child, to.join(OsStr::from_bytes(name)), number));
+                }
+                continue;
+            }
+            if node.nlink > 1 {
+                self.placed.insert(id, to);
+            }
+            match node.kind() {
+                FileType::Regular => {
+                    for run in tree.extents(id) {
+                        let end = run.logical.saturating_add(run.len);
+                        plan.bytes = plan.bytes.saturating_add(run.len);
+                        self.steps.blocks += end.div_ceil(self.block) - run.logical / self.block;
+                    }
+                }
+                FileType::Symlink if node.size > SHORT_LINK => self.steps.blocks += 1,
+                _ => {}
+            }
+            plan.files.push(made);
+        }
+    }
+
+    /// Refuses to change what a flag of `chattr` protects.
+    fn refuse_fixed(&self, path: &Path, found: &Metadata) -> Outcome {
+        let flags = FileFlags::from_bits_retain(found.flags());
+        if !flags.intersects(FileFlags::IMMUTABLE | FileFlags::APPEND) {
+            return Ok(());
+        }
+        Err(self.refused(
+            path,
+            "may not be changed, as its flags say: take these away with `extant chattr -ia`",
+        ))
+    }
+
+    /// Refuses directories whose files have to be made in them, since what they hand down cannot be
+    /// had elsewhere.
+    fn refuse_other_rules(&self, path: &Path, found: &Metadata) -> Outcome {
+        let flags = FileFlags::from_bits_retain(found.flags());
+        if flags.contains(FileFlags::ENCRYPT) {
+            return Err(self.refused(path, "is encrypted, and takes no new names without its key"));
+        }
+        let hands_down = flags.contains(FileFlags::PROJECT_INHERIT) && path != self.root;
+        if hands_down {
+            return Err(self.refused(
+                path,
+                "hands its project down to what is made in it: apply with --root at this directory, \
+                 or take the flag away with `extant chattr -P`",
+            ));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, path: &Path, problem: &str) -> Failure {
+        Failure::new(format!(
+            "{}:{}: {problem}. Nothing was changed",
+            shown(&self.image.image),
+            Escaped::path(path)
+        ))
+    }
+}
