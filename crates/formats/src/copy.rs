@@ -22,6 +22,9 @@ const LOOK: usize = 4096;
 /// Bytes that are written before they are sent to the disk, while more is copied.
 const BEHIND: u64 = 32 << 20;
 
+/// Threads at least that copy from a server, the one that writes among them.
+const SERVED: usize = 5;
+
 static NEXT_CLASS: RmwClass = RmwClass::new("next piece to copy");
 
 /// Hears how far a copy is. Called from several threads.
@@ -73,7 +76,7 @@ pub fn copy(
         })?;
         return Ok(copied);
     }
-    let threads = count(threads);
+    let threads = count(from, threads);
     let mut start = 0;
     while start < size {
         let window = start..size.min(start + WINDOW);
@@ -146,10 +149,11 @@ pub(crate) fn written_behind(
     })
 }
 
-/// Threads to use.
-fn count(threads: Option<NonZero<usize>>) -> usize {
+/// Threads to use that read from a device. Those that read from a server mostly wait for it.
+fn count(from: &dyn BlockDevice, threads: Option<NonZero<usize>>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
-    threads.map_or_else(processors, NonZero::get)
+    let least = if from.is_served() { SERVED } else { 1 };
+    threads.map_or_else(|| processors().max(least), NonZero::get)
 }
 
 /// Writes a buffer without its long runs of zeros.
@@ -225,7 +229,7 @@ pub(crate) fn in_order<T: Send>(
 ) -> DeviceResult<()> {
     let size = from.size();
     // One thread is the caller's.
-    let threads = count(threads).saturating_sub(1).max(1);
+    let threads = count(from, threads).saturating_sub(1).max(1);
     let window_len = WINDOW / most * most;
     let mut start = 0;
     while start < size {

@@ -19,6 +19,7 @@ mod fstrim_and_labels;
 mod help;
 mod hostile_images;
 mod inode_rules;
+mod large_files;
 mod lost_metadata;
 mod making;
 mod manual_pages;

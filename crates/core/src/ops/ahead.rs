@@ -18,6 +18,19 @@ pub fn in_flight(fs: &Fs) -> usize {
     fs.device().in_flight().max(1)
 }
 
+/// Tells whether each request to the device is a message to a server, however near.
+pub fn is_served(fs: &Fs) -> bool {
+    fs.device().is_served()
+}
+
+/// Tells whether a large file is better written past memory, from its beginning to its end, in
+/// pieces that begin and end at multiples of `align` bytes: to a server at hand, which takes data
+/// as it comes. Where requests take a round trip, more of them are under way when data is written
+/// back from memory.
+pub fn takes_streams(fs: &Fs, align: u64) -> bool {
+    is_served(fs) && in_flight(fs) < 2 && u64::from(fs.sector()) <= align
+}
+
 /// Brings the records of inodes into memory, as those of a directory's entries.
 pub fn inodes_ahead(fs: &Fs, inos: &[Ino]) {
     for some in inos.chunks(TOGETHER) {

@@ -42,6 +42,8 @@ pub(super) struct Maker<'a> {
     pub(super) buffer: Vec<u8>,
     /// Whether a request to the device takes a round trip.
     pub(super) is_far: bool,
+    /// Whether large files are read by several threads where the device is a server.
+    pub(super) has_readers: bool,
     /// Content that was read ahead.
     pub(super) ahead: HashMap<Ino, Vec<u8>>,
     pub(super) report: Report,
@@ -193,6 +195,19 @@ impl Maker<'_> {
     /// Copies the content; what has no blocks stays a hole.
     fn content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<(), Failure> {
         let size = inode.size();
+        let end = if self.is_large(size) {
+            self.large_content(file, inode)?
+        } else {
+            self.own_content(file, inode)?
+        };
+        if end < size {
+            rustix::fs::ftruncate(file, size).map_err(host("set the size of"))?;
+        }
+        Ok(())
+    }
+
+    /// Copies the content by this thread alone. Returns where what was written ends.
+    fn own_content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<u64, Failure> {
         let most = if self.is_far { FAR_CHUNK } else { CHUNK };
         let ahead = self.ahead.remove(&inode.ino());
         let mut end = 0;
@@ -231,10 +246,7 @@ impl Maker<'_> {
             end = at;
             self.report.bytes += at - piece.offset;
         }
-        if end < size {
-            rustix::fs::ftruncate(file, size).map_err(host("set the size of"))?;
-        }
-        Ok(())
+        Ok(end)
     }
 
     fn symlink(
@@ -337,7 +349,7 @@ fn create_aside<T>(create: &impl Fn(&[u8]) -> Result<T, Errno>) -> Result<(T, Ve
     Err(Errno::EXIST)
 }
 
-fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+pub(super) fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let mut rest = bytes;
     let mut at = offset;
     while !rest.is_empty() {

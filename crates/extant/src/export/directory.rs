@@ -7,6 +7,7 @@
 
 use super::attributes::Host;
 use super::create::{Failure, Maker, host, put};
+use super::large::READERS;
 use super::missing::{Attribute, Missing};
 use super::plan::{Item, Link, Place, Plan, ROOT};
 use super::target::OpenDirs;
@@ -173,6 +174,8 @@ impl<'a> Export<'a> {
             is_root: extant_host::euid() == 0,
             buffer: Vec::new(),
             is_far: ops::in_flight(self.fs.fs()) > 1,
+            // Where more threads than these copy files, there is enough under way.
+            has_readers: self.options.threads != 1 && self.threads <= READERS,
             ahead: HashMap::new(),
             report: Report::default(),
         }

@@ -5,6 +5,7 @@
 //! | `plan` | what is to be made, found by one walk and put in the order of the disk |
 //! | `target` | the destination: directories by descriptor, never by path |
 //! | `create` | making one file and filling it, beside an older one if there is one |
+//! | `large` | the content of large files of images behind servers |
 //! | `attributes` | giving it what it had besides content |
 //! | `missing` | what it could not be given |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
@@ -27,6 +28,7 @@
 mod attributes;
 mod create;
 mod directory;
+mod large;
 mod missing;
 mod plan;
 mod tar;

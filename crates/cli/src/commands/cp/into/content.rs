@@ -1,9 +1,10 @@
 //! The content of a file piece by piece, wherever it comes from.
 
+use super::large;
 use super::make::Why;
 use super::plan::{Node, Origin, Reading, Told, id};
 use crate::failure::in_image;
-use extant::{Error, Escaped};
+use extant::{Error, Escaped, Filesystem};
 use extant_image::ImageLocation;
 use extant_mkfs::source::{FileData, SourceError};
 use rustix::fs::{OFlags, SeekFrom};
@@ -122,10 +123,25 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Gives what is no hole to `put`, ascending. Returns the size of the file.
+    /// Whether it is better written past the memory of a file system, by one of so many threads.
+    pub(super) fn is_large(&self, fs: &Filesystem, threads: usize) -> bool {
+        match self {
+            Self::Host {
+                how: Reading::File | Reading::FollowedFile,
+                size,
+                ..
+            } => large::is_large(fs, *size, threads),
+            Self::Host { .. } | Self::Image { .. } | Self::Tree(_) => false,
+        }
+    }
+
+    /// Gives what is no hole to `put`, ascending. For a file that is open for direct I/O, as one
+    /// that [`is_large`](Self::is_large) should be, the last piece may be longer than the content.
+    /// Returns the size of the file.
     pub(super) fn copy(
         mut self,
         buffer: &mut Vec<u8>,
+        is_direct: bool,
         mut put: impl FnMut(u64, &[u8]) -> Result<(), Why>,
     ) -> Result<u64, Why> {
         buffer.resize(CHUNK, 0);
@@ -136,6 +152,9 @@ impl<'a> Content<'a> {
                 how: Reading::Stream,
                 ..
             } => stream(path, file, buffer, put),
+            Self::Host {
+                path, file, size, ..
+            } if is_direct => large::copy(path, file, *size, put).map(|()| *size),
             Self::Host {
                 path, file, size, ..
             } => {
@@ -214,7 +233,12 @@ fn pieces(
 }
 
 /// The next piece of a file of the host at or behind `at` that is no hole.
-fn next_data(path: &Path, file: &File, at: u64, size: u64) -> Result<Option<Range<u64>>, Why> {
+pub(super) fn next_data(
+    path: &Path,
+    file: &File,
+    at: u64,
+    size: u64,
+) -> Result<Option<Range<u64>>, Why> {
     if at >= size {
         return Ok(None);
     }
@@ -254,7 +278,7 @@ fn cannot(action: &str, path: &Path, e: &io::Error) -> Why {
     Why::Source(format!("cannot {action} {}: {e}", Escaped::path(path)))
 }
 
-fn cannot_read_all(path: &Path, e: &io::Error) -> Why {
+pub(super) fn cannot_read_all(path: &Path, e: &io::Error) -> Why {
     match e.kind() {
         io::ErrorKind::UnexpectedEof => Why::Source(format!(
             "{} became shorter while it was copied",

@@ -166,22 +166,24 @@ impl<'a> Maker<'a> {
         } else {
             node.permissions & PERMISSIONS
         };
+        let is_direct = content.is_large(self.fs, self.threads);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(mode);
+        options.direct(is_direct);
         let (file, at) = self.new_place(node, |at| options.open(self.fs, at))?;
-        let filled = self.fill(&file, content);
+        let filled = self.fill(&file, content, is_direct);
         self.complete(node, &at, filled)
     }
 
-    fn fill(&mut self, file: &File, content: Content<'_>) -> Result<(), Why> {
+    fn fill(&mut self, file: &File, content: Content<'_>, is_direct: bool) -> Result<(), Why> {
         let (fs, bar) = (self.fs, self.bar);
         let no_room = |e| no_room(fs, e, false);
-        let size = content.copy(&mut self.buffer, |at, bytes| {
+        let size = content.copy(&mut self.buffer, is_direct, |at, bytes| {
             file.write_all_at(bytes, at).map_err(no_room)?;
             bar.advance(bytes.len() as u64);
             Ok(())
         })?;
-        if file.metadata().len() < size {
+        if file.metadata().len() != size {
             file.set_len(size).map_err(no_room)
         } else {
             Ok(())
@@ -223,11 +225,13 @@ impl<'a> Maker<'a> {
         // Nothing is done under the lock that could leave it poisoned.
         let _alone = is_tight.then(|| self.tight.lock().unwrap_or_else(|e| e.into_inner()));
         room::fits(fs, there, needed)?.map_err(Why::TooLarge)?;
+        let is_direct = content.is_large(fs, self.threads);
         let file = OpenOptions::new()
             .write(true)
             .truncate(true)
+            .direct(is_direct)
             .open(fs, &node.to)?;
-        self.fill(&file, content)?;
+        self.fill(&file, content, is_direct)?;
         self.attributes(node, &node.to).outcome()
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
 //! | `content` | the content of a file piece by piece, wherever it comes from |
+//! | `large` | that of a large file of the host, for an image behind a server at hand |
 //! | `make` | making one file and filling it, beside an older one if there is one |
 //! | `attributes` | giving it what it had besides content |
 //! | `tables` | what tables say that it shall have |
@@ -23,6 +24,7 @@
 
 mod attributes;
 mod content;
+mod large;
 mod make;
 pub(in crate::commands) mod plan;
 mod tables;
