@@ -19,6 +19,8 @@ use extant_format::{
 use extant_mkfs::FormatOptions;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::metadata::{Target, format_empty};
+use extant_verity::Algorithm;
+use extant_verity::fs::Descriptor;
 use std::sync::{Arc, LazyLock};
 
 const BLOCK: usize = 4096;
@@ -149,6 +151,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
             vec![block]
         }
         "quota_file" => vec![quota_file()],
+        "verity_descriptor" => vec![verity_descriptor()],
         "directory_block" => chosen(&[2 | 8 | 16], directories(false)),
         "index_node" => chosen(&[2 | 8 | 16, 0, 0, 0, 0x40], directories(true)),
         "attributes_in_inode" => {
@@ -219,6 +222,17 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "image_read" | "image_checked" => vec![vec![], vec![16, 0, 0, 0, 1]],
         _ => Vec::new(),
     }
+}
+
+fn verity_descriptor() -> Vec<u8> {
+    let descriptor = Descriptor {
+        algorithm: Algorithm::Sha256,
+        block_log2: 12,
+        data_size: 1 << 20,
+        root_hash: Algorithm::Sha256.hash(b"root"),
+        salt: b"salt".to_vec(),
+    };
+    descriptor.encode().to_vec()
 }
 
 fn descriptors() -> Vec<Vec<u8>> {

@@ -66,6 +66,7 @@ targets! {
     structures::multiple_mount_block(4000),
     structures::orphan_block(4000),
     structures::quota_file(4000),
+    structures::verity_descriptor(4000),
     directories::directory_block(4000),
     directories::index_node(4000),
     directories::attributes_in_inode(4000),

@@ -13,6 +13,7 @@ use extant_format::orphan_file::{OrphanBlock, slots_per_block};
 use extant_format::quota::{QuotaBlock, QuotaBlocks, QuotaInfo, QuotaKind, find, for_each};
 use extant_format::superblock::{JournalDevice, Superblock};
 use extant_format::{BlockSize, FormatError, Group, Ino, Lblk, indirect};
+use extant_verity::fs::Descriptor;
 use std::ops::ControlFlow;
 
 /// A seed that no input can foresee the checksums of.
@@ -276,4 +277,19 @@ pub fn quota_file(input: &[u8]) -> bool {
         }
     }
     is_valid
+}
+
+/// What describes the hashes of a file with fs-verity; the file is as large as it says.
+pub fn verity_descriptor(input: &[u8]) -> bool {
+    let size = input.get(8..16).and_then(<[u8]>::first_chunk);
+    let size = u64::from_le_bytes(size.copied().unwrap_or_default());
+    let Ok(descriptor) = Descriptor::parse(input, size) else {
+        return false;
+    };
+    let again = Descriptor::parse(&descriptor.encode(), size);
+    assert_eq!(again.expect("what was written is valid"), descriptor);
+    let shape = descriptor.shape();
+    let last = shape.leaves().saturating_sub(1) / shape.arity();
+    assert!(shape.levels() <= 16 && shape.children_of(0, last) <= shape.arity());
+    true
 }

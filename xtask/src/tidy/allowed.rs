@@ -134,6 +134,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-format", &[]),
     ("extant-host", &[]),
     ("extant-sync", &[]),
+    ("extant-verity", &[]),
     // The trait that crash and fault devices implement is no opinion about ext4.
     ("extant-testkit", &["extant-blockdev"]),
     ("extant-blockdev", &["extant-sync"]),
@@ -171,6 +172,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-host",
             "extant-sync",
+            "extant-verity",
         ],
     ),
     ("extant-formats", &["extant-blockdev", "extant-sync"]),
@@ -181,6 +183,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-jbd2",
             "extant-sync",
+            "extant-verity",
         ],
     ),
     (
@@ -192,6 +195,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-host",
             "extant-image",
             "extant-sync",
+            "extant-verity",
         ],
     ),
     (
@@ -239,6 +243,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-mkfs",
             "extant-remote",
             "extant-serve",
+            "extant-verity",
         ],
     ),
     (
