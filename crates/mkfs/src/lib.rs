@@ -15,6 +15,7 @@
 //! | [`standing`] | what is in a place before an image is made there |
 //! | [`source`] | what an image is filled from: directories, tar streams, container images |
 //! | [`tables`] | owners, permissions, devices and labels from tables |
+//! | `verity` | hash trees that are made while an image is written |
 //! | [`mod@write`] | writing a planned image, each block once |
 
 pub mod defaults;
@@ -28,9 +29,11 @@ mod served;
 pub mod source;
 pub mod standing;
 pub mod tables;
+mod verity;
 pub mod write;
 
 pub use defaults::FormatOptions;
 pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
 pub use served::PlannedDevice;
+pub use verity::{DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, HashAlgorithm};
 pub use write::{Progress, Silent};

@@ -51,6 +51,13 @@ pub struct FeatureRequest {
     pub(crate) changes: Vec<FeatureChange>,
 }
 
+impl FeatureRequest {
+    /// Turns a feature on, whatever was asked for before.
+    pub(crate) fn turn_on(&mut self, feature: Feature) {
+        self.changes.push(FeatureChange::Set(feature, true));
+    }
+}
+
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureChange {

@@ -18,10 +18,14 @@ use crate::metadata::{FinalMetadata, FormatWriteError, Target, prepare, write_me
 use crate::output::{Output, OutputError, Replaces};
 use crate::place::{PlaceError, Placement};
 use crate::source::{NodeId, Tree};
+use crate::verity::{
+    DevicePlan, DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, Tail,
+};
 use crate::write::{
     InodeEncoder, Progress, Sink, TableShape, WriteError, write_contents, write_tables,
 };
-use extant_format::features::{Compat, RoCompat};
+use extant_blockdev::BlockDevice;
+use extant_format::features::{Compat, Feature, RoCompat};
 use extant_format::{Group, Ino};
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -50,6 +54,10 @@ pub struct BuildOptions {
     /// Which file a new image may take the name of; if `None`, the one that has it when writing
     /// begins.
     pub replaces: Option<Replaces>,
+    /// A hash tree over the image, for dm-verity.
+    pub dm_verity: Option<DmVerity>,
+    /// Hash trees of files, for fs-verity; they turn the feature `verity` on.
+    pub fs_verity: Option<FsVerity>,
 }
 
 impl BuildOptions {
@@ -61,6 +69,8 @@ impl BuildOptions {
             size,
             threads: None,
             replaces: None,
+            dm_verity: None,
+            fs_verity: None,
         }
     }
 
@@ -73,7 +83,7 @@ impl BuildOptions {
 }
 
 /// What was built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Bytes of the file system.
@@ -92,6 +102,8 @@ pub struct Report {
     pub free_inodes: u32,
     /// Identity of the file system.
     pub uuid: [u8; 16],
+    /// The hash tree, where one was asked for.
+    pub dm_verity: Option<DmVerityReport>,
 }
 
 impl Report {
@@ -107,7 +119,17 @@ impl Report {
             inodes: superblock.inodes_count(),
             free_inodes: superblock.free_inodes_count(),
             uuid: superblock.uuid(),
+            dm_verity: None,
         }
+    }
+
+    /// Returns the bytes of the image: those of the file system, and of the hash tree where it lies
+    /// behind it.
+    #[must_use]
+    pub fn image_size(&self) -> u64 {
+        let tree = self.dm_verity.as_ref();
+        let behind = tree.filter(|tree| tree.hash_offset > 0);
+        behind.map_or(self.size, |tree| tree.end)
     }
 }
 
@@ -130,6 +152,12 @@ pub enum BuildError {
     /// The image cannot be put where it was asked for.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The hash tree for dm-verity cannot be made.
+    #[error(transparent)]
+    DmVerity(#[from] DmVerityError),
+    /// Hash trees of fs-verity cannot be made.
+    #[error(transparent)]
+    FsVerity(#[from] FsVerityError),
     /// Threads could not be started.
     #[error("cannot start worker threads: {0}")]
     Threads(String),
@@ -185,8 +213,12 @@ pub fn build_into(
 ) -> Result<Report, BuildError> {
     pool(options)?.install(|| {
         let planned = Planned::new(tree, options)?;
-        let output = output(planned.draft.layout().options().size)?;
-        let report = planned.write(&output, progress)?;
+        let output = output(planned.image_len())?;
+        let tail = planned.dm_verity.as_ref().map(DevicePlan::tail);
+        let tail = tail.transpose()?.flatten();
+        let report = planned.write(&output, tail.as_ref(), progress)?;
+        // An image that is there has its tree.
+        tail.map_or(Ok(()), Tail::commit)?;
         output.commit()?;
         Ok(report)
     })
@@ -204,22 +236,54 @@ pub(crate) fn pool(options: &BuildOptions) -> Result<rayon::ThreadPool, BuildErr
 pub(crate) struct Planned<'t> {
     draft: Draft,
     files: Option<(&'t Tree, Placement)>,
+    dm_verity: Option<DevicePlan>,
 }
 
 impl<'t> Planned<'t> {
     pub(crate) fn new(tree: Option<&'t Tree>, options: &BuildOptions) -> Result<Self, BuildError> {
-        let Some(tree) = tree else {
+        let planned = Self::of_size(tree, options)?;
+        let limit = options.dm_verity.as_ref().and_then(DmVerity::limit);
+        let (Some(limit), Size::Bytes(size)) = (limit, options.size) else {
+            return Ok(planned);
+        };
+        let over = planned.image_len().saturating_sub(limit);
+        if over == 0 {
+            return Ok(planned);
+        }
+        // The tree of what is left is smaller still.
+        let grain = u64::from(planned.draft.superblock().block_size().bytes()).max(4096);
+        let mut smaller = options.clone();
+        smaller.size = Size::Bytes(size.saturating_sub(over.next_multiple_of(grain)));
+        Self::of_size(tree, &smaller)
+    }
+
+    fn of_size(tree: Option<&'t Tree>, options: &BuildOptions) -> Result<Self, BuildError> {
+        let (draft, files) = if let Some(tree) = tree {
+            let (draft, placement) = Self::of_tree(tree, options)?;
+            (draft, Some((tree, placement)))
+        } else {
             let format = size::of_empty(options)?;
             let mut draft = Draft::new(plan(&format)?);
             draft.add_empty_directories()?;
             draft.add_reserved_files()?;
-            return Ok(Self { draft, files: None });
+            (draft, None)
         };
-        let (draft, placement) = Self::of_tree(tree, options)?;
+        let superblock = draft.superblock();
+        let (block_size, blocks) = (superblock.block_size().bytes(), superblock.blocks_count());
+        let plan = |asked| DevicePlan::new(asked, superblock.uuid(), block_size, blocks);
+        let dm_verity = options.dm_verity.as_ref().map(plan).transpose()?;
         Ok(Self {
             draft,
-            files: Some((tree, placement)),
+            files,
+            dm_verity,
         })
+    }
+
+    /// Bytes of the image, with what lies behind the file system.
+    fn image_len(&self) -> u64 {
+        let alone = self.draft.layout().options().size;
+        let plan = self.dm_verity.as_ref();
+        plan.map_or(alone, |plan| plan.image_len(alone))
     }
 
     /// Places a tree in a file system of the size that is asked for.
@@ -230,22 +294,28 @@ impl<'t> Planned<'t> {
         tree: &Tree,
         options: &BuildOptions,
     ) -> Result<(Draft, Placement), BuildError> {
+        let sealed = options.fs_verity.as_ref();
+        let mut format = options.format.clone();
+        if sealed.is_some() {
+            format.features.turn_on(Feature::RoCompat(RoCompat::VERITY));
+        }
         match options.size {
             Size::Bytes(bytes) => {
-                let format = FormatOptions {
-                    size: bytes,
-                    ..options.format.clone()
-                };
-                Self::place(tree, &format)
+                format.size = bytes;
+                Self::place(tree, &format, sealed)
             }
-            Size::Auto(headroom) => size::smallest(tree, &options.format, headroom),
+            Size::Auto(headroom) => size::smallest(tree, &format, headroom, sealed),
         }
     }
 
     /// Places a tree in a file system of a given size.
-    fn place(tree: &Tree, format: &FormatOptions) -> Result<(Draft, Placement), BuildError> {
+    fn place(
+        tree: &Tree,
+        format: &FormatOptions,
+        sealed: Option<&FsVerity>,
+    ) -> Result<(Draft, Placement), BuildError> {
         let mut draft = shape::draft_for_files(format)?;
-        let placement = Placement::new(tree, shape::of(&draft)?)?;
+        let placement = Placement::new(tree, shape::of(&draft, sealed)?)?;
         declare(tree, &mut draft)?;
         let shape = &placement.shape;
         for run in placement.space.used_runs() {
@@ -260,9 +330,28 @@ impl<'t> Planned<'t> {
         Ok((draft, placement))
     }
 
-    fn write(mut self, output: &Output, progress: &dyn Progress) -> Result<Report, BuildError> {
-        let device = output.device();
-        let target = if output.is_zeroed() {
+    fn write(
+        mut self,
+        output: &Output,
+        tail: Option<&Tail>,
+        progress: &dyn Progress,
+    ) -> Result<Report, BuildError> {
+        let zeroed = output.is_zeroed();
+        match self.dm_verity.take() {
+            None => self.write_to(output.device(), zeroed, progress),
+            Some(plan) => plan.seal(output, tail, |device| {
+                self.write_to(device, zeroed, progress)
+            }),
+        }
+    }
+
+    fn write_to(
+        mut self,
+        device: &dyn BlockDevice,
+        zeroed: bool,
+        progress: &dyn Progress,
+    ) -> Result<Report, BuildError> {
+        let target = if zeroed {
             Target::Zeroed
         } else {
             Target::Unknown
@@ -270,10 +359,7 @@ impl<'t> Planned<'t> {
         prepare(device, &self.draft, target)?;
         if let Some((tree, placement)) = &self.files {
             let records = self.draft.take_records();
-            let sink = Sink {
-                device,
-                zeroed: output.is_zeroed(),
-            };
+            let sink = Sink { device, zeroed };
             progress.start(placement.bytes());
             write_contents(tree, placement, sink, progress)?;
             tree.check_archive().map_err(WriteError::from)?;

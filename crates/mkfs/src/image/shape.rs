@@ -4,6 +4,7 @@ use super::BuildError;
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, plan};
 use crate::place::{DirRules, MapKind, Shape};
+use crate::verity::{FsVerity, Seals};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::hash::NameHasher;
 use extant_format::features::{Compat, Incompat, RoCompat};
@@ -22,9 +23,11 @@ pub(super) fn draft_for_files(format: &FormatOptions) -> Result<Draft, BuildErro
 }
 
 /// The shape that files are placed in.
-pub(super) fn of(draft: &Draft) -> Result<Shape, BuildError> {
+pub(super) fn of(draft: &Draft, sealed: Option<&FsVerity>) -> Result<Shape, BuildError> {
     let superblock = draft.superblock();
     let geometry = draft.layout().geometry();
+    let block_size = geometry.block_size();
+    let seals = |asked| Seals::new(asked, block_size, draft.maps_by_extents());
     let taken = draft
         .inodes()
         .runs_in(0..u64::from(u32::MAX))
@@ -62,6 +65,7 @@ pub(super) fn of(draft: &Draft) -> Result<Shape, BuildError> {
         value_seed: Crc32c::seeded(superblock.checksum_seed()),
         lost_found_blocks: draft.lost_and_found_blocks() as u32,
         free: free_clusters(draft)?,
+        seals: sealed.map(seals).transpose()?,
     })
 }
 

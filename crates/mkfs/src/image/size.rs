@@ -9,6 +9,7 @@ use crate::defaults::{FormatOptions, InodeDensity};
 use crate::layout::{Draft, PlanError};
 use crate::place::{PlaceError, Placement};
 use crate::source::Tree;
+use crate::verity::FsVerity;
 use extant_format::BlockSize;
 
 /// Free space an image shall have beyond its source.
@@ -65,13 +66,14 @@ pub(super) fn smallest(
     tree: &Tree,
     format: &FormatOptions,
     headroom: Headroom,
+    sealed: Option<&FsVerity>,
 ) -> Result<(Draft, Placement), BuildError> {
     let mut format = FormatOptions {
         block_size: Some(format.block_size.unwrap_or(BlockSize::K4)),
         ..format.clone()
     };
     let asked = format.inodes;
-    let needs = count(tree, &mut format, headroom)?;
+    let needs = count(tree, &mut format, headroom, sealed)?;
     let mut size = round(needs.bytes());
     for _ in 0..STEPS_MAX {
         format.size = size;
@@ -85,7 +87,7 @@ pub(super) fn smallest(
                     let missing = (wanted - free).saturating_mul(needs.cluster_bytes);
                     round(size.saturating_add(missing))
                 } else {
-                    match Planned::place(tree, &format) {
+                    match Planned::place(tree, &format, sealed) {
                         // Files cut at the borders of groups need a little more.
                         Err(BuildError::Place(PlaceError::NoSpace { .. })) => {
                             round(size + size / 100 + GRAIN)
@@ -173,7 +175,12 @@ impl Needs {
 }
 
 /// Counts blocks and inodes in a file system that is certainly large enough.
-fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<Needs, BuildError> {
+fn count(
+    tree: &Tree,
+    format: &mut FormatOptions,
+    headroom: Headroom,
+    sealed: Option<&FsVerity>,
+) -> Result<Needs, BuildError> {
     let inodes = tree.len() as u64 + 1024;
     format.inodes = density(inodes);
     let block = u64::from(format.block_size.map_or(4096, BlockSize::bytes));
@@ -193,7 +200,7 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
     let Some(draft) = draft else {
         return Err(BuildError::Place(PlaceError::NoSpace { used: 0, more: 1 }));
     };
-    let mut endless = shape::of(&draft)?;
+    let mut endless = shape::of(&draft, sealed)?;
     endless.free = std::iter::once(0..1 << 47).collect();
     endless.inodes_count = u32::MAX;
     let placement = Placement::new(tree, endless)?;

@@ -98,6 +98,7 @@ struct Kept {
 #[repr(u8)]
 enum Kind {
     File,
+    Seal,
     Directory,
     Symlink,
     Tree,
@@ -139,6 +140,10 @@ impl Where<'_> {
                 node: NodeId(owner),
                 lblk,
             }),
+            Kind::Seal => of_run(&|lblk| Content::Seal {
+                node: NodeId(owner),
+                lblk,
+            }),
             Kind::Directory => of_run(&|lblk| Content::Directory {
                 ino: Ino::new(owner),
                 lblk,
@@ -167,6 +172,7 @@ impl Pieces {
     pub(super) fn push_run(&mut self, run: u32, content: Content) {
         let (kind, owner) = match content {
             Content::File { node, .. } => (Kind::File, node.0),
+            Content::Seal { node, .. } => (Kind::Seal, node.0),
             Content::Directory { ino, .. } => (Kind::Directory, ino.get()),
             Content::Symlink { node } => (Kind::Symlink, node.0),
             Content::AttrValue { index, .. } => (Kind::AttrValue, index),

@@ -25,6 +25,7 @@ pub use error::{PlaceError, PlaceResult};
 
 pub(crate) use crate::maps::{FileMap, MapKind, Maps, Run};
 use crate::source::{FileType, NodeId, Tree};
+use crate::verity::Seals;
 use attrs::AttrPlans;
 pub(crate) use attrs::{AttrInode, NodeAttrs};
 pub(crate) use dirs::{DirRules, Listing, Name};
@@ -72,6 +73,8 @@ pub(crate) struct Shape {
     pub(crate) lost_found_blocks: u32,
     /// Free clusters after all fixed metadata, ascending.
     pub(crate) free: Vec<Range<u64>>,
+    /// Files that get trees of fs-verity.
+    pub(crate) seals: Option<Seals>,
 }
 
 impl Shape {
@@ -174,6 +177,9 @@ pub(crate) struct Placed {
 pub(crate) enum Content {
     /// Data of a regular file from a logical block on.
     File { node: NodeId, lblk: u32 },
+    /// The tree and the descriptor of fs-verity of a file, from a logical block on. They are
+    /// written when all of the file was hashed.
+    Seal { node: NodeId, lblk: u32 },
     /// Blocks of a directory from a logical block on.
     Directory { ino: Ino, lblk: u32 },
     /// A long symbolic link.
@@ -469,12 +475,22 @@ impl Placer<'_> {
 
     fn place_file(&mut self, id: NodeId, ino: Ino) -> PlaceResult<Placed> {
         let log2 = self.plan.shape.block_size.log2();
-        let ranges = merged(self.tree.extents(id).map(|e| {
+        let seals = self.plan.shape.seals.as_ref();
+        let seals = seals.filter(|seals| seals.contains(id));
+        let seal = seals.map(|seals| seals.blocks(self.tree.node(id).size));
+        let data = self.tree.extents(id).map(|e| {
             let end = e.logical.saturating_add(e.len);
             e.logical >> log2..end.div_ceil(1 << log2)
-        }));
-        let (map, charged) =
-            self.place_runs(ino, ranges, |lblk| Content::File { node: id, lblk })?;
+        });
+        let ranges = merged(data).chain(seal.clone());
+        let border = seal.map_or(u64::MAX, |seal| seal.start);
+        let (map, charged) = self.place_runs_apart(ino, ranges, border, |lblk| {
+            if u64::from(lblk) < border {
+                Content::File { node: id, lblk }
+            } else {
+                Content::Seal { node: id, lblk }
+            }
+        })?;
         Ok(Placed {
             map,
             charged,
@@ -533,7 +549,22 @@ impl Placer<'_> {
         ranges: impl Iterator<Item = Range<u64>>,
         content: impl Fn(u32) -> Content,
     ) -> PlaceResult<(FileMap, u64)> {
-        let mut taken = Taken::default();
+        self.place_runs_apart(ino, ranges, u64::MAX, content)
+    }
+
+    /// As [`place_runs`](Self::place_runs); no run begins before the logical block `border` and
+    /// ends behind it.
+    fn place_runs_apart(
+        &mut self,
+        ino: Ino,
+        ranges: impl Iterator<Item = Range<u64>>,
+        border: u64,
+        content: impl Fn(u32) -> Content,
+    ) -> PlaceResult<(FileMap, u64)> {
+        let mut taken = Taken {
+            border,
+            ..Taken::default()
+        };
         for range in ranges {
             if range.end >= 1 << 32 {
                 return Err(PlaceError::Unmappable {
@@ -601,12 +632,15 @@ struct Taken {
     clusters: u64,
     /// The last cluster: where it is in the file and on the device.
     last: Option<(u64, u64)>,
+    /// The logical block that always begins a run.
+    border: u64,
 }
 
 impl Taken {
     /// Adds a run, as part of the last one where it goes on there.
     fn push(&mut self, run: Run) {
         if let Some(last) = self.runs.last_mut()
+            && u64::from(run.lblk) != self.border
             && u64::from(last.lblk) + u64::from(last.len) == u64::from(run.lblk)
             && last.pblk + u64::from(last.len) == run.pblk
         {

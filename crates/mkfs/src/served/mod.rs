@@ -21,6 +21,7 @@ use crate::layout::{Draft, PlanResult};
 use crate::metadata::{FinalMetadata, block_bitmap, encode_descriptors, finish, inode_bitmap};
 use crate::place::{Content, InOrder, Piece, Placement};
 use crate::source::{NodeId, SourceError, Tree};
+use crate::verity::{DmVerityError, FsVerityError};
 use crate::write::{Filler, InodeEncoder, Part, WriteError, WriteResult, fill_slots};
 use directories::Directories;
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
@@ -108,6 +109,12 @@ impl PlannedDevice {
         name: impl Into<String>,
         tell: impl Fn(&SourceError) + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
+        if options.dm_verity.is_some() {
+            return Err(DmVerityError::Served.into());
+        }
+        if options.fs_verity.is_some() {
+            return Err(FsVerityError::Served.into());
+        }
         let threads = pool(options)?;
         let planned = threads.install(|| {
             tree.settle_flags().map_err(WriteError::from)?;

@@ -20,6 +20,7 @@
 //! | `concerns` | what is not kept, or will surprise |
 //! | [`exclude`] | [`Excludes`]: patterns for what stays out |
 //! | `glob` | patterns for paths |
+//! | `matching` | which files of a tree patterns mean |
 //! | `edit` | changing what the files of a tree have |
 //! | `walk` | the directory that a path leads to, through symbolic links |
 //! | [`additions`] | what is put into a tree beside what its sources hold |
@@ -45,6 +46,7 @@ pub(crate) mod edit;
 pub mod error;
 pub mod exclude;
 pub(crate) mod glob;
+mod matching;
 pub mod model;
 pub mod normalise;
 mod oci;

@@ -2,6 +2,7 @@
 
 use crate::place::{Content, Listing, Placement};
 use crate::source::{FileData, NodeId, Tree};
+use crate::verity::Sealer;
 use crate::write::segments::{Part, Segment};
 use crate::write::{Progress, WriteResult};
 use extant_blockdev::BlockDevice;
@@ -61,6 +62,8 @@ pub(crate) struct Filler<'p> {
     placement: &'p Placement,
     buffer: Vec<u8>,
     open: Option<FileData<'p>>,
+    /// Hashes what is read.
+    sealer: Option<&'p Sealer<'p>>,
 }
 
 impl<'p> Filler<'p> {
@@ -71,7 +74,14 @@ impl<'p> Filler<'p> {
             placement,
             buffer: Vec::new(),
             open: None,
+            sealer: None,
         }
+    }
+
+    /// Has what is read of files hashed.
+    pub(crate) fn sealed_by(mut self, sealer: Option<&'p Sealer<'p>>) -> Self {
+        self.sealer = sealer;
+        self
     }
 
     /// Fills a segment and writes it.
@@ -114,6 +124,8 @@ impl<'p> Filler<'p> {
         let placement = self.placement;
         match part.content {
             Content::File { node, lblk } => self.read_file(node, lblk, bytes),
+            // Made of hashes of the whole file, by what has them.
+            Content::Seal { .. } => Ok(()),
             Content::Directory { ino, lblk } => self.encode_directory(ino, lblk, bytes),
             Content::Symlink { node } => {
                 bytes.fill(0);
@@ -154,7 +166,8 @@ impl<'p> Filler<'p> {
                 bytes,
             )?;
         }
-        Ok(())
+        self.sealer
+            .map_or(Ok(()), |sealer| sealer.note(node, lblk, bytes))
     }
 
     /// Lets go of the open file, after a last look at whether it changed while it was read.

@@ -117,6 +117,10 @@ impl InodeEncoder<'_> {
             FileType::Directory => self.map_directory(&mut inode, placed)?,
             FileType::Regular => {
                 inode.size = node.size;
+                let seals = self.placement.shape.seals.as_ref();
+                if seals.is_some_and(|seals| seals.contains(id)) {
+                    inode.flags |= InodeFlags::VERITY;
+                }
                 self.map_blocks(&mut inode, placed)?;
             }
             FileType::Symlink => {

@@ -28,6 +28,7 @@ pub(crate) use tables::{TableShape, fill_slots, write_tables};
 
 use crate::place::Placement;
 use crate::source::Tree;
+use crate::verity::Sealer;
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use segments::Segments;
 
@@ -61,11 +62,14 @@ pub(crate) fn write_contents(
     progress: &dyn Progress,
 ) -> WriteResult<()> {
     let block = placement.shape.block_size.len() as u64;
+    let sealer = Sealer::new(tree, placement, sink, progress);
+    let sealer = sealer.as_ref();
     Segments::new(placement.pieces(), block)
         .par_bridge()
         .map_init(
-            || Filler::new(tree, placement),
+            || Filler::new(tree, placement).sealed_by(sealer),
             |filler, segment| filler.write(&segment, sink, progress),
         )
-        .collect()
+        .collect::<WriteResult<()>>()?;
+    sealer.map_or(Ok(()), Sealer::finish_empty)
 }

@@ -43,9 +43,10 @@ impl<P: Iterator<Item = Piece>> Segments<P> {
         }
     }
 
-    /// The next piece, or its rest if it was cut.
+    /// The next piece, or its rest if it was cut. Seals are written elsewhere.
     fn next_piece(&mut self) -> Option<Piece> {
-        self.rest.take().or_else(|| self.pieces.next())
+        let is_filled = |piece: &Piece| !matches!(piece.content, Content::Seal { .. });
+        self.rest.take().or_else(|| self.pieces.find(is_filled))
     }
 }
 

@@ -1,0 +1,26 @@
+//! Hash trees that are made while an image is written.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `growth` | a tree whose blocks are written as soon as they are full |
+//! | `sealing` | a device whose blocks are hashed while they are written |
+//! | `files` | fs-verity: which files get trees, and hashing them while they are written |
+//! | `device` | dm-verity: what is asked for, where superblock and tree lie, what was made |
+//!
+//! # Invariants
+//!
+//! * No block of data is read again: its hash is taken when it is written. Where a device may hold
+//!   anything, blocks that nobody writes are read once, in the end.
+//! * Memory is what is open: blocks of hashes of which some are known and others are not.
+
+mod device;
+mod files;
+mod growth;
+mod sealing;
+
+pub use device::{DmVerity, DmVerityError, DmVerityReport};
+pub(crate) use device::{Plan as DevicePlan, Tail};
+/// A hash function of dm-verity and fs-verity.
+pub use extant_verity::Algorithm as HashAlgorithm;
+pub use files::{FsVerity, FsVerityError};
+pub(crate) use files::{Sealer, Seals};
