@@ -41,6 +41,13 @@ pub enum Cause {
     TooDeep,
     /// Files claim more data than the file system has room for.
     TooMuchData,
+    /// The content is another one than fs-verity protected, from this byte on.
+    Altered {
+        /// The first byte of the first block that differs.
+        offset: u64,
+    },
+    /// What fs-verity keeps to compare content with is damaged; the text says what.
+    Unverifiable(Box<str>),
     /// What the file is cannot be kept where it goes; the text says what.
     NotKept(&'static str),
     /// A copy has the whole content, but not everything else that the file had.
@@ -200,7 +207,11 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match &self.cause {
             Cause::Image(e) => e.errno(),
-            Cause::DirectoryTwice | Cause::NameTwice | Cause::TooMuchData => EUCLEAN,
+            Cause::DirectoryTwice
+            | Cause::NameTwice
+            | Cause::TooMuchData
+            | Cause::Unverifiable(_) => EUCLEAN,
+            Cause::Altered { .. } => EIO,
             Cause::BadName | Cause::NotKept(_) => EINVAL,
             Cause::TooDeep => ELOOP,
             Cause::Incomplete(missing) => missing
@@ -243,6 +254,11 @@ impl fmt::Display for Error {
                 "the file system is corrupt: its files claim more data than it has room for",
             ),
             Cause::NotKept(what) => f.write_str(what),
+            Cause::Altered { offset } => write!(
+                f,
+                "its content at byte {offset} is not what fs-verity protects"
+            ),
+            Cause::Unverifiable(what) => write!(f, "fs-verity cannot vouch for it: {what}"),
             Cause::Incomplete(missing) => {
                 f.write_str("copied without ")?;
                 for (index, missing) in missing.iter().enumerate() {

@@ -70,6 +70,7 @@
 //! | `formats` | no | images in formats: qcow2, VHD, VMDK, Android sparse, compressed |
 //! | `remote` | no | images behind HTTP and in object stores, by their URLs |
 //! | `tls` | no | NBD through TLS |
+//! | `verity` | no | comparing content with the hashes of fs-verity: `File::fs_verity`, and `verify` when files are taken out |
 //! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
 //!
 //! # Modules
@@ -86,6 +87,7 @@
 //! | [`device`] | what an implementation of [`BlockDevice`] is made of |
 //! | `quota` | what users, groups and projects use and may use |
 //! | `error` | [`Error`]: which path, and why |
+//! | `verity` | comparing content with the hashes of fs-verity (feature `verity`) |
 //! | [`errno`] | error numbers of Linux |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
 //!
@@ -117,6 +119,8 @@ mod quota;
 mod read_dir;
 mod remove;
 mod scouts;
+#[cfg(feature = "verity")]
+mod verity;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, ImageError, Result};
@@ -148,6 +152,8 @@ pub use freeze::Frozen;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
+#[cfg(feature = "verity")]
+pub use verity::FsVerityFile;
 pub use walk::{Walk, WalkEntry};
 
 // The example that people see first must compile.

@@ -86,7 +86,7 @@ pub use range::fallocate::{FallocateMode, fallocate};
 pub(crate) use range::reshape::reshape;
 pub(crate) use range::truncate::finish_truncate;
 pub use range::truncate::{grow, truncate, truncate_with};
-pub use stored::read::{read_at, read_content};
+pub use stored::read::{read_at, read_content, read_seal};
 pub use stored::seek::{Extent, allocated, extents, seek_data, seek_hole};
 pub use stored::stream::{Sink, stream, stream_live};
 pub use stored::together::read_together;

@@ -12,6 +12,7 @@
 //! | [`lookup`], [`lookup_with`], [`lookup_held`] | one step of a path |
 //! | [`stat`], [`stat_of`] | `stat` |
 //! | [`read`], [`stream`] | `pread`, copying a file out |
+//! | [`read_seal`] | `FS_IOC_READ_VERITY_METADATA` |
 //! | [`seek_data`], [`seek_hole`], [`extents`], [`allocated`] | `lseek`, `FIEMAP` |
 //! | [`readdir`] | `getdents`, by cookie |
 //! | [`in_flight`], [`is_served`], [`takes_streams`], [`inodes_ahead`], [`content_ahead`], [`making_ahead`], [`read_together`] | none: hints before a walk, and reading many small files at once |
@@ -83,7 +84,7 @@ mod unlink;
 mod whole;
 
 pub use crate::data::{
-    Extent, FallocateMode, Sink, allocated, allocated_live, extents, extents_live, now,
+    Extent, FallocateMode, Sink, allocated, allocated_live, extents, extents_live, now, read_seal,
     read_together, seek_data, seek_data_live, seek_hole, seek_hole_live, stream,
 };
 pub use crate::dir::{Cookie, Entry};

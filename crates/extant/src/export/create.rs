@@ -34,6 +34,8 @@ pub(super) struct Maker<'a> {
     pub(super) plan: &'a Plan,
     pub(super) preserve: Preserve,
     pub(super) devices: bool,
+    #[cfg(feature = "verity")]
+    pub(super) verify: bool,
     /// The destination's path, for messages.
     pub(super) dest: &'a Path,
     /// Bytes of content that may still be written.
@@ -169,6 +171,10 @@ impl Maker<'_> {
     ) -> Result<(), Failure> {
         // Refused before anything is made.
         ops::read(self.fs, inode, 0, &mut [])?;
+        #[cfg(feature = "verity")]
+        if self.verify {
+            crate::verity::compare(self.fs, inode).map_err(|why| Failure::Image(why.0))?;
+        }
         let mode = self.first_mode(inode);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

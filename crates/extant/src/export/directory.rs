@@ -169,6 +169,8 @@ impl<'a> Export<'a> {
             plan: self.plan,
             preserve: self.options.preserve,
             devices: self.options.devices,
+            #[cfg(feature = "verity")]
+            verify: self.options.verify,
             dest: self.dest,
             data_left: data_limit(self.fs.fs()),
             is_root: extant_host::euid() == 0,

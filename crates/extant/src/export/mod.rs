@@ -36,7 +36,7 @@ mod target;
 
 pub use directory::to_directory;
 pub use missing::{Attribute, Missing};
-pub use tar::{TarReport, to_tar};
+pub use tar::{TarOptions, TarReport, to_tar, to_tar_with};
 
 use crate::Error;
 use std::fmt;
@@ -93,6 +93,10 @@ pub struct ExportOptions<'a> {
     pub threads: usize,
     /// Whether device nodes are made. Pipes and sockets are made in any case.
     pub devices: bool,
+    /// Whether files that fs-verity protects are compared with their hashes before they are copied.
+    /// One that differs is a problem, and is not there.
+    #[cfg(feature = "verity")]
+    pub verify: bool,
     /// Called by any thread as the work goes on.
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
@@ -105,6 +109,8 @@ impl ExportOptions<'_> {
             preserve,
             threads: 0,
             devices: false,
+            #[cfg(feature = "verity")]
+            verify: false,
             progress: None,
         }
     }

@@ -7,6 +7,7 @@ use crate::inode::{FileType, Inode};
 use crate::map::{Runs, Target};
 use crate::{Error, Result};
 use extant_format::Pblk;
+use extant_format::inode::InodeFlags;
 
 /// Reads from byte `offset` of a regular file. Returns how much was read: less than the buffer
 /// holds only at the end of the file, 0 past it.
@@ -42,8 +43,27 @@ pub fn read_content(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Resu
     if inode.is_inline() {
         return read_inline(fs, inode, offset, buf);
     }
+    read_mapped(fs, inode, offset, buf)?;
+    Ok(len)
+}
+
+/// Fills `buf` from byte `offset` of what a file has behind its content that is protected by
+/// fs-verity: hashes, and what describes them. What has no blocks is zeros.
+///
+/// # Errors
+/// [`Error::NotARegularFile`] for anything else than such a file, and as for [`read_content`].
+pub fn read_seal(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let is_sealed = inode.flags().contains(InodeFlags::VERITY) && !inode.is_inline();
+    if inode.file_type() != FileType::Regular || !is_sealed {
+        return Err(Error::NotARegularFile);
+    }
+    read_mapped(fs, inode, offset, buf)
+}
+
+/// Fills `buf` as the map has it, wherever the file ends.
+fn read_mapped(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
     let block_size = fs.block_size();
-    let end = offset + len as u64;
+    let end = offset.saturating_add(buf.len() as u64);
     let blocks = offset >> block_size.log2()..block_size.blocks_for(end);
     let mut rest = buf;
     let mut at = offset;
@@ -63,7 +83,7 @@ pub fn read_content(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Resu
     }
     // Past the reach of the map (sizes are checked at load, so this is the map's very end).
     rest.fill(0);
-    Ok(len)
+    Ok(())
 }
 
 /// Fills `buf` from `skip` bytes past the start of a physical block.

@@ -78,6 +78,42 @@ pub fn to_tar(
     writer: impl Write,
     progress: Option<&dyn Fn(Progress)>,
 ) -> Result<TarReport> {
+    let options = TarOptions {
+        progress,
+        ..TarOptions::default()
+    };
+    to_tar_with(fs, path, writer, &options)
+}
+
+/// How [`to_tar_with`] works. Made with [`TarOptions::default`], changed field by field.
+#[derive(Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct TarOptions<'a> {
+    /// Whether files that fs-verity protects are compared with their hashes before they are
+    /// archived. One that differs ends the archive.
+    #[cfg(feature = "verity")]
+    pub verify: bool,
+    /// Called as the work goes on.
+    pub progress: Option<&'a dyn Fn(Progress)>,
+}
+
+impl std::fmt::Debug for TarOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TarOptions").finish_non_exhaustive()
+    }
+}
+
+/// Writes an archive as [`to_tar`] does, with options.
+///
+/// # Errors
+/// Those of [`to_tar`].
+pub fn to_tar_with(
+    fs: &Filesystem,
+    path: impl AsRef<Path>,
+    writer: impl Write,
+    options: &TarOptions<'_>,
+) -> Result<TarReport> {
+    let progress = options.progress;
     let path = path.as_ref();
     fs.check_sees_all(path)?;
     super::write_back(fs, path)?;
@@ -90,6 +126,8 @@ pub fn to_tar(
         ahead: HashMap::new(),
         data_left: data_limit(fs.fs()),
         report: TarReport::default(),
+        #[cfg(feature = "verity")]
+        verify: options.verify,
     };
     let together = if ops::in_flight(fs.fs()) > 1 {
         TOGETHER
@@ -180,6 +218,8 @@ struct Archive<'a, W> {
     ahead: HashMap<u32, Vec<u8>>,
     data_left: u64,
     report: TarReport,
+    #[cfg(feature = "verity")]
+    verify: bool,
 }
 
 impl<W: Write> Archive<'_, W> {
@@ -245,6 +285,11 @@ impl<W: Write> Archive<'_, W> {
         let inode = entry.inode();
         // Refused before the header says that there is content.
         ops::read(self.fs, inode, 0, &mut []).map_err(|e| Error::engine(entry.path(), e))?;
+        #[cfg(feature = "verity")]
+        if self.verify {
+            let compared = crate::verity::compare(self.fs, inode);
+            compared.map_err(|why| Error::new(entry.path(), why.0))?;
+        }
         let map = DataMap::read(self.fs, inode, entry.path())?;
         let data = map.data_len();
         self.data_left = self
