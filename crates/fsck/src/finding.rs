@@ -262,6 +262,10 @@ codes! {
     QuotaFile = "quota-file", Error;
     /// A quota file does not say what is in use.
     QuotaUsage = "quota-usage", Error;
+    /// Content is not what fs-verity protects; only where that is compared.
+    VerityContent = "verity-content", Error;
+    /// What fs-verity keeps to compare content with is damaged; only where that is compared.
+    VerityDescriptor = "verity-descriptor", Error;
     /// The multiple-mount protection block is unsound.
     Mmp = "mmp", Error;
     /// The multiple-mount protection block says that the file system is in use.

@@ -27,6 +27,7 @@
 //! | `connectivity` | the tree, and link counts |
 //! | `bitmaps` | bitmaps and counts |
 //! | `quota` | quota files |
+//! | `verity` | content compared with the hashes of fs-verity |
 //!
 //! # Invariants
 //! - Nothing is written, but by `repair` when it is told to.
@@ -62,6 +63,7 @@ mod scan;
 mod special;
 mod superblock;
 mod survey;
+mod verity;
 mod volume;
 mod xattr;
 
@@ -80,6 +82,8 @@ pub struct Options {
     /// Judge the bytes as they lie. Otherwise what is judged is what replaying the journal would
     /// give.
     pub as_is: bool,
+    /// Compare the content of files that fs-verity protects with their hashes. All of it is read.
+    pub verity: bool,
 }
 
 impl Options {
@@ -87,6 +91,13 @@ impl Options {
     #[must_use]
     pub const fn as_is(mut self, on: bool) -> Self {
         self.as_is = on;
+        self
+    }
+
+    /// Compare the content of files that fs-verity protects with their hashes, or do not.
+    #[must_use]
+    pub const fn verity(mut self, on: bool) -> Self {
+        self.verity = on;
         self
     }
 }
@@ -103,6 +114,8 @@ pub enum Pass {
     Directories,
     /// Bitmaps and counts; the unit is groups.
     Bitmaps,
+    /// Content and its hashes; the unit is files.
+    Verity,
 }
 
 /// Follows how far a check is. Called from several threads.
@@ -176,6 +189,7 @@ pub fn check_with_journal(
         has_journal,
         remembers_errors: before.has(Code::SuperblockState),
         as_is: options.as_is,
+        verity: options.verity,
     };
     let run = || survey::run(of, sink, progress).map(|survey| survey.report);
     let mut report = with_threads(in_flight, run)?;

@@ -1,6 +1,7 @@
 //! The pass over all inode tables, by group and in parallel: checks every inode by itself and
 //! gathers what the later passes need.
 
+use crate::bytes::le32;
 use crate::claims::Claims;
 use crate::encryption::Policies;
 use crate::error::Result;
@@ -11,12 +12,15 @@ use crate::volume::Volume;
 use crate::xattr::EaReferences;
 use crate::{Pass, Progress};
 use extant_format::group_desc::GroupFlags;
+use extant_format::inode::InodeFlags;
 use extant_format::{Group, Ino, Pblk};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 /// Inodes of the first group that are the file system's own, and in use at all times.
 const OWN_INODES: u32 = 10;
+/// Flags in an inode.
+const FLAGS_AT: usize = 0x20;
 /// Bytes of an inode table that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
@@ -63,6 +67,8 @@ pub(crate) struct Scan {
     pub(crate) claims: Claims,
     pub(crate) tables: Vec<(u32, Box<[Summary]>)>,
     pub(crate) dirs: Vec<Ino>,
+    /// Files with the flag of fs-verity.
+    pub(crate) sealed: Vec<Ino>,
     pub(crate) xattr_blocks: HashMap<Pblk, XattrReference>,
     pub(crate) ea: EaReferences,
     pub(crate) policies: Policies,
@@ -83,6 +89,7 @@ impl Scan {
             claims: Claims::default(),
             tables: Vec::new(),
             dirs: Vec::new(),
+            sealed: Vec::new(),
             xattr_blocks: HashMap::new(),
             ea: EaReferences::default(),
             policies: Policies::default(),
@@ -99,6 +106,7 @@ impl Scan {
         self.claims.absorb(other.claims);
         self.tables.extend(other.tables);
         self.dirs.extend(other.dirs);
+        self.sealed.extend(other.sealed);
         for (block, theirs) in other.xattr_blocks {
             self.refer_to_xattr_block(block, theirs);
         }
@@ -177,6 +185,7 @@ pub(crate) fn run(
         table.set(group, summaries);
     }
     scan.dirs.sort_unstable();
+    scan.sealed.sort_unstable();
     scan.policies.sort();
     Ok((scan, table))
 }
@@ -212,6 +221,9 @@ fn scan_group(checker: &Checker<'_>, group: u32, scan: &mut Scan) -> Result<()> 
                 scan.totals.inodes += 1;
                 summaries.resize((index as usize) + i, Summary::default());
                 summaries.push(summary);
+                if le32(slot, FLAGS_AT) & InodeFlags::VERITY.bits() != 0 {
+                    scan.sealed.push(ino);
+                }
                 if summary.is_dir() {
                     scan.totals.directories += 1;
                     // What an orphan without links holds goes with it; it says nothing any more.

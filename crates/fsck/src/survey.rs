@@ -10,7 +10,7 @@ use crate::volume::Volume;
 use crate::xattr::EaReferences;
 use crate::{
     Code, Place, Progress, bitmaps, connectivity, dir, journal, metadata, orphans, owners, quota,
-    scan, superblock, xattr,
+    scan, superblock, verity as hashes, xattr,
 };
 use extant_blockdev::SharedDevice;
 use extant_format::features::RoCompat;
@@ -30,6 +30,8 @@ pub(crate) struct Input {
     pub(crate) has_journal: bool,
     /// The bytes as they lie: a log that waits is no fault.
     pub(crate) as_is: bool,
+    /// Content is compared with its hashes.
+    pub(crate) verity: bool,
 }
 
 /// What a check learnt.
@@ -72,6 +74,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
         remembers_errors,
         has_journal,
         as_is,
+        verity,
     } = input;
     let volume = Volume::open(device, &mut sink)?;
     superblock::check(&volume, recovered, &mut sink)?;
@@ -116,6 +119,11 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     let mut sums = bitmaps::run(&volume, &used, &table, progress)?;
     bitmaps::superblock(&volume, &mut sums);
     quota::check(&volume, &scan.usages, &mut scan.sink)?;
+
+    if verity {
+        let sealed = hashes::run(&volume, &scan.sealed, progress)?;
+        scan.sink.absorb(sealed);
+    }
 
     let mut totals = scan.totals;
     let free = sums.free_clusters << volume.geo.cluster_bits();

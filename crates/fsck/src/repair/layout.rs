@@ -147,6 +147,7 @@ fn by_reach(work: &mut Work<'_>) -> Result<bool> {
         remembers_errors: false,
         has_journal: false,
         as_is: false,
+        verity: false,
     };
     let then = match survey::run(input, Sink::new(), &()) {
         Ok(survey) => survey.report,

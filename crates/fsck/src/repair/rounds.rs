@@ -60,6 +60,7 @@ pub(super) fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
         remembers_errors: false,
         has_journal: false,
         as_is: false,
+        verity: false,
     };
     survey::run(input, Sink::new(), progress)
 }

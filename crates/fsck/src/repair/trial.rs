@@ -26,6 +26,7 @@ pub(super) fn is_better(
         remembers_errors: false,
         has_journal: false,
         as_is: false,
+        verity: false,
     };
     match survey::run(input, Sink::new(), &()) {
         Ok(survey) => {

@@ -18,3 +18,4 @@ mod resize_crashes;
 mod sound_images;
 mod support;
 mod tune_crashes;
+mod verity;
