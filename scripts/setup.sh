@@ -15,6 +15,7 @@ needed=(
     e2fsck:e2fsprogs
     fakeroot-pseudo:pseudo
     fakeroot:fakeroot
+    fsverity:fsverity
     fuse2fs:fuse2fs
     fusermount3:fuse3
     genext2fs:genext2fs
@@ -53,6 +54,7 @@ needed=(
     tar:tar
     umoci:umoci
     valgrind:valgrind
+    veritysetup:cryptsetup-bin
     xz:xz-utils
     zstd:zstd
 )

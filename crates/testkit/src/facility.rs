@@ -25,6 +25,8 @@ pub enum Facility {
     /// The kernel can hand requests of FUSE on through io_uring (Linux 6.14 and later), and root
     /// may have it do so.
     FuseRings,
+    /// The kernel opens devices of dm-verity over loop devices.
+    DmVerity,
     /// `versitygw` and `gofakes3` are installed (`scripts/s3-servers.sh` does that).
     S3Servers,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Facility {
             Facility::TmpfsXattrs => "a tmpfs at /dev/shm with user xattrs",
             Facility::Fuse => "/dev/fuse",
             Facility::FuseRings => "FUSE over io_uring",
+            Facility::DmVerity => "the kernel's dm-verity",
             Facility::S3Servers => "two S3 servers",
         })
     }
@@ -71,6 +74,7 @@ impl Facility {
         static XATTR: OnceLock<Result<(), String>> = OnceLock::new();
         static FUSE: OnceLock<Result<(), String>> = OnceLock::new();
         static RINGS: OnceLock<Result<(), String>> = OnceLock::new();
+        static VERITY: OnceLock<Result<(), String>> = OnceLock::new();
         static S3: OnceLock<Result<(), String>> = OnceLock::new();
         let verdict = match self {
             Facility::Root => ROOT.get_or_init(probe_root),
@@ -79,6 +83,7 @@ impl Facility {
             Facility::TmpfsXattrs => XATTR.get_or_init(probe_tmpfs_xattrs),
             Facility::Fuse => FUSE.get_or_init(probe_fuse),
             Facility::FuseRings => RINGS.get_or_init(probe_rings),
+            Facility::DmVerity => VERITY.get_or_init(probe_dm_verity),
             Facility::S3Servers => S3.get_or_init(probe_s3_servers),
         };
         verdict.clone().map_err(|reason| Missing {
@@ -221,6 +226,31 @@ fn probe_rings() -> Result<(), String> {
         Ok(text) if text.trim() == "2" => Err("kernel.io_uring_disabled is 2".to_owned()),
         _ => Ok(()),
     }
+}
+
+fn probe_dm_verity() -> Result<(), String> {
+    Facility::LoopDevices.check().map_err(|m| m.to_string())?;
+    if !Path::new("/dev/mapper/control").exists() {
+        return Err("there is no /dev/mapper/control".to_owned());
+    }
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let data = dir.path().join("data");
+    std::fs::write(&data, vec![0; 1 << 20]).map_err(|e| e.to_string())?;
+    let hashes = dir.path().join("hashes");
+    let said = crate::tool::tool("veritysetup")
+        .arg("format")
+        .args([&data, &hashes])
+        .ok()
+        .text();
+    let root = said.lines().find(|line| line.starts_with("Root hash:"));
+    let root = root.and_then(|line| line.split_whitespace().last());
+    let attach = |path: &Path| {
+        crate::loopdev::LoopDevice::attach(path, crate::loopdev::Access::ReadOnly)
+            .map_err(|e| e.to_string())
+    };
+    let (data, hashes) = (attach(&data)?, attach(&hashes)?);
+    let [data, hashes] = [&data, &hashes].map(|device| device.path().display().to_string());
+    crate::verity::Opened::try_new(&data, &hashes, root.unwrap_or_default(), 0).map(drop)
 }
 
 fn probe_s3_servers() -> Result<(), String> {

@@ -10,6 +10,7 @@
 //! | [`s3`] | S3 servers of others, with a bucket each |
 //! | [`link`] | links with delays between clients and servers, whose round trips are counted |
 //! | [`layers`] | container images by hand, and stacks of layers |
+//! | [`verity`] | devices of dm-verity, opened by `veritysetup` |
 //! | [`nginx`] | a web server over a folder |
 //! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
@@ -60,3 +61,4 @@ pub mod sweep;
 pub mod tool;
 pub mod torture;
 pub mod tree;
+pub mod verity;

@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("e2image", "e2fsprogs"),
     ("fakeroot", "fakeroot"),
     ("fakeroot-pseudo", "pseudo"),
+    ("fsverity", "fsverity"),
     ("fuse2fs", "fuse2fs"),
     ("genext2fs", "genext2fs"),
     ("getfattr", "attr"),
@@ -55,6 +56,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("timeout", "coreutils"),
     ("tune2fs", "e2fsprogs"),
     ("umoci", "umoci"),
+    ("veritysetup", "cryptsetup-bin"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];

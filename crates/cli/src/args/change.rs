@@ -16,6 +16,7 @@ Examples:
   extant cp -a --owner 0:0 ./overlay/. rootfs.img:/
   extant cp -a old.img:/home new.img:/
   extant cp -a ./overlay/. rootfs.img:/ --owners table --contexts file_contexts
+  extant cp -a --verify rootfs.img:/usr/bin ./bin
 
 SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When \
 DEST is outside, a SOURCE that is IMAGE alone means its root.
@@ -56,6 +57,10 @@ pub(crate) struct Cp {
     /// Make what is put into an image belong to this user and group
     #[arg(long, value_name = "UID[:GID]")]
     pub(crate) owner: Option<String>,
+    /// Out of an image, compare files that fs-verity protects with their hashes first; one that
+    /// differs is not copied
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// With -a, leave out extended attributes and access control lists
     #[arg(long)]
     pub(crate) no_xattrs: bool,

@@ -13,6 +13,7 @@ mod repair;
 mod serve;
 mod sources;
 mod tables;
+mod verity;
 
 pub(crate) use apply::Apply;
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
@@ -28,6 +29,7 @@ pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
 pub(crate) use tables::{Owners, Tables};
+pub(crate) use verity::Verity;
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -262,6 +264,8 @@ Examples:
   extant mkfs rootfs.img --from ./rootfs --owners table --contexts file_contexts
   extant mkfs rootfs.img --from ./rootfs --add ./overlay=/ --write /etc/hostname=box
   extant mkfs disk.qcow2 --from ./rootfs --size 4G
+  extant mkfs rootfs.img --from ./rootfs --dm-verity append --json | jq -r .dm_verity.root_hash
+  extant mkfs rootfs.img --from ./rootfs --fs-verity /usr/bin --fs-verity '*.so'
 
 An image appears under its name only when it is complete. An image inside DIR is left out of \
 itself. With SOURCE_DATE_EPOCH set, the same input gives the same bytes; that holds for every \
@@ -287,6 +291,8 @@ pub(crate) struct Mkfs {
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) plan: Plan,
+    #[command(flatten)]
+    pub(crate) verity: Verity,
     /// Write the configuration of the container image to this file, as JSON: entry point,
     /// environment, user
     #[arg(long, value_name = "FILE", requires = "from")]
@@ -469,11 +475,15 @@ pub(crate) struct Tree {
 #[command(after_help = "\
 Examples:
   extant cat rootfs.img:/etc/os-release
-  extant cat rootfs.img:/boot/vmlinuz > vmlinuz")]
+  extant cat rootfs.img:/boot/vmlinuz > vmlinuz
+  extant cat --verify rootfs.img:/boot/vmlinuz > vmlinuz")]
 pub(crate) struct Cat {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
+    /// Compare files that fs-verity protects with their hashes; nothing that differs is written
+    #[arg(long)]
+    pub(crate) verify: bool,
 }
 
 /// Show all that is known about a file
@@ -561,6 +571,10 @@ pub(crate) struct Tar {
     /// Write to this file in place of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Compare files that fs-verity protects with their hashes first; one that differs ends the
+    /// archive
+    #[arg(long)]
+    pub(crate) verify: bool,
 }
 
 /// Show what an image holds: its file system, its partitions, or what else it is
@@ -663,6 +677,7 @@ Examples:
   extant check rootfs.img
   extant check --json --partition 2 disk.img | jq -r 'select(.code).code' | sort | uniq -c
   extant check --quiet crashed.img || echo needs repair
+  extant check --verity rootfs.img
 
 Nothing is written. A journal that was not closed is replayed in memory first, so that the check \
 judges what the next mount will see; with --as-is it judges the bytes as they lie. Warnings leave \
@@ -683,6 +698,9 @@ pub(crate) struct Check {
     /// Say nothing, or with --json only the sums: the exit code tells
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Read all files that fs-verity protects, and compare their content with their hashes
+    #[arg(long)]
+    pub(crate) verity: bool,
 }
 
 /// Write a completion script for a shell

@@ -74,7 +74,7 @@ fn check(args: &Check, location: &Whereabouts) -> Result<Report, String> {
         .map_err(|e| e.to_string())?;
     let journal = journal_device(location).map_err(text_of)?;
     let bars = Bars::new("checking");
-    let options = Options::default().as_is(location.as_is);
+    let options = Options::default().as_is(location.as_is).verity(args.verity);
     let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
     let report = match judge(Arc::clone(&device)) {
         Err(e) if e.is_fast_commit() => match replayed::in_memory(device) {
@@ -122,6 +122,7 @@ impl Progress for Bars {
             Pass::Attributes => "attributes",
             Pass::Directories => "directories",
             Pass::Bitmaps => "bitmaps",
+            Pass::Verity => "content and its hashes",
             _ => "checking",
         };
         self.0.begin(what, units);

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::progress::Bar;
 use crate::slip::refuse_over_disk;
-use extant::export::{Progress, to_tar};
+use extant::export::{Progress, TarOptions, to_tar_with};
 use extant::{Cause, Escaped};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -22,14 +22,14 @@ pub(super) fn run(args: &Tar, location: &Whereabouts) -> Outcome {
         ));
     }
     match &args.output {
-        None => write(&from, location, io::stdout().lock()),
-        Some(path) => to_file(&from, location, path),
+        None => write(&from, location, args.verify, io::stdout().lock()),
+        Some(path) => to_file(&from, location, args.verify, path),
     }
     .and_then(|has_all| if has_all { Ok(()) } else { Err(Failure::Said) })
 }
 
 /// Writes to a file that appears under its name when it is complete. Whether everything is in it.
-fn to_file(from: &ImagePath, location: &Whereabouts, path: &Path) -> Outcome<bool> {
+fn to_file(from: &ImagePath, location: &Whereabouts, verify: bool, path: &Path) -> Outcome<bool> {
     let failed = |e: io::Error| {
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
@@ -38,7 +38,7 @@ fn to_file(from: &ImagePath, location: &Whereabouts, path: &Path) -> Outcome<boo
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special {
         let file = std::fs::File::options().write(true).open(path);
-        return write(from, location, file.map_err(failed)?);
+        return write(from, location, verify, file.map_err(failed)?);
     }
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -50,13 +50,13 @@ fn to_file(from: &ImagePath, location: &Whereabouts, path: &Path) -> Outcome<boo
         .permissions(mode)
         .tempfile_in(parent)
         .map_err(failed)?;
-    let has_all = write(from, location, file.as_file())?;
+    let has_all = write(from, location, verify, file.as_file())?;
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(has_all)
 }
 
 /// Writes an archive, and says what is not in it. Whether that is nothing.
-fn write(from: &ImagePath, location: &Whereabouts, to: impl Write) -> Outcome<bool> {
+fn write(from: &ImagePath, location: &Whereabouts, verify: bool, to: impl Write) -> Outcome<bool> {
     let fs = from.open(location)?;
     let bar = Bar::new("archiving");
     if let Ok(space) = fs.statfs() {
@@ -68,12 +68,11 @@ fn write(from: &ImagePath, location: &Whereabouts, to: impl Write) -> Outcome<bo
             bar.advance(bytes);
         }
     };
-    let report = to_tar(
-        &fs,
-        &from.path,
-        BufWriter::with_capacity(BUFFER, to),
-        Some(&tell),
-    );
+    let mut options = TarOptions::default();
+    options.verify = verify;
+    options.progress = Some(&tell);
+    let to = BufWriter::with_capacity(BUFFER, to);
+    let report = to_tar_with(&fs, &from.path, to, &options);
     bar.finish();
     let report = report.map_err(|e| match e.cause() {
         Cause::Host { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {

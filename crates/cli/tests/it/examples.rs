@@ -257,7 +257,7 @@ impl Desk {
                     let _ = fs::remove_file(self.at(name));
                 }
             }
-            "mkfs" | "build" | "owners" => {
+            "mkfs" | "build" | "owners" | "verity" => {
                 self.container_image();
                 for name in ["rootfs.img", "empty.img", "disk.qcow2", "app.img"] {
                     let _ = fs::remove_file(self.at(name));

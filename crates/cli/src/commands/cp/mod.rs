@@ -22,6 +22,11 @@ pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
         ));
     };
     if let Some(dest) = ImagePath::inside_if_any(dest)? {
+        if args.verify {
+            return Err(Failure::usage(
+                "--verify is about copying out of an image: copy files out with it, and then in",
+            ));
+        }
         return into::run(args, location, sources, &dest);
     }
     if args.owner.is_some() {

@@ -69,6 +69,7 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
     let mut options = ExportOptions::new(preserve);
     options.threads = args.threads;
     options.devices = args.archive && is_root();
+    options.verify = args.verify;
     options.progress = Some(&tell);
     let report = to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))?;
     Ok(tell_problems(&report, from))

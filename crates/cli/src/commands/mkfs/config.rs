@@ -2,6 +2,7 @@
 
 use super::sources;
 use super::tables::Tables as Owners;
+use super::verity::Verity;
 use crate::args::{self, Mkfs, TableInit, Whereabouts};
 use crate::chunks::Chunking;
 use crate::container::format_of;
@@ -40,6 +41,8 @@ pub(super) struct Config {
     pub(super) config_out: Option<PathBuf>,
     /// The bytes of something that exists which the file system may take.
     pub(super) window: Option<Range<u64>>,
+    /// Hash trees that are made with it.
+    pub(super) verity: Verity,
     pub(super) plan: Plan,
     pub(super) say: Say,
 }
@@ -141,6 +144,11 @@ impl Config {
             None => Window::new(&args.image, container, location)?,
         };
         let size = size_of(&args.plan, &args.image, &window)?;
+        let room = match size {
+            Size::Bytes(bytes) if args.plan.size.is_none() => Some(bytes),
+            _ => None,
+        };
+        let verity = Verity::new(args, room)?;
         sources::check_config_out(args, container, &from)?;
         sources::leave_image_out(args, &mut from)?;
         let mut plan = Plan::new(&args.plan, from, size, window.sector_size)?;
@@ -157,6 +165,7 @@ impl Config {
                 let end = room.and_then(|room| start.checked_add(room));
                 start..end.unwrap_or(u64::MAX)
             }),
+            verity,
             plan,
             say: match (args.quiet, args.json) {
                 (true, _) => Say::Nothing,

@@ -2,12 +2,13 @@
 //!
 //! `config` turns options into a checked [`Config`]; `sources` reads what the image is filled from;
 //! `tables` has what is put beside the sources, and owners; `replacing` looks at what is in the
-//! image's place; this file does the rest.
+//! image's place; `verity` has hash trees that are made with it; this file does the rest.
 
 mod config;
 pub(super) mod replacing;
 pub(super) mod sources;
 mod tables;
+mod verity;
 
 pub(super) use config::{Plan, parse_uuid};
 pub(super) use sources::pattern_for;
@@ -120,6 +121,9 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     sources::check_config(&config)?;
     let mut options = config.plan.build_options(tree.as_ref());
     options.replaces = Some(names.image);
+    options.dm_verity = config.verity.of_device(args.force)?;
+    let (fs_verity, sealed) = config.verity.of_files(tree.as_ref())?.unzip();
+    options.fs_verity = fs_verity;
     warn_of_concerns(tree.as_ref(), &options);
     let progress = Shown(Bar::new("writing"));
     let built = match &on {
@@ -135,8 +139,8 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     warn_of_no_journal(&Escaped::path(&config.image), &options, &report);
     match config.say {
         Say::Nothing => Ok(()),
-        Say::Text => tell(&config.image, &report),
-        Say::Json => tell_programs(&config, &report),
+        Say::Text => tell(&config.image, &report, sealed),
+        Say::Json => tell_programs(&config, &report, sealed),
     }
 }
 
@@ -193,7 +197,7 @@ fn make(
         container::write_simg(image, names, &*disk, &how, &())?;
     }
     if config.container == Container::Vmdk {
-        container::describe(image, names, report.size)?;
+        container::describe(image, names, report.image_size())?;
     }
     Ok(report)
 }
@@ -223,7 +227,8 @@ pub(super) fn is_impossible(e: &BuildError) -> bool {
                 | PlanError::NotInProfile { .. }
                 | PlanError::Conflict { .. }
                 | PlanError::OutOfRange { .. },
-        )
+        ) | BuildError::DmVerity(_)
+            | BuildError::FsVerity(_)
     )
 }
 
@@ -241,9 +246,14 @@ struct Made {
     inodes: u32,
     free_inodes: u32,
     uuid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dm_verity: Option<verity::Hashed>,
+    /// Files that are protected by fs-verity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs_verity_files: Option<u64>,
 }
 
-fn tell_programs(config: &Config, report: &Report) -> Outcome {
+fn tell_programs(config: &Config, report: &Report, sealed: Option<u64>) -> Outcome {
     let (image, image_hex) = lossless(config.image.as_os_str().as_bytes());
     let mut output = Said::new();
     output.json_line(&Made {
@@ -257,11 +267,13 @@ fn tell_programs(config: &Config, report: &Report) -> Outcome {
         inodes: report.inodes,
         free_inodes: report.free_inodes,
         uuid: uuid(report.uuid),
+        dm_verity: report.dm_verity.as_ref().map(verity::Hashed::new),
+        fs_verity_files: sealed,
     })?;
     output.finish()
 }
 
-fn tell(image: &Path, report: &Report) -> Outcome {
+fn tell(image: &Path, report: &Report, sealed: Option<u64>) -> Outcome {
     let mut output = Said::new();
     output.name(image.as_os_str().as_bytes())?;
     writeln!(
@@ -274,6 +286,12 @@ fn tell(image: &Path, report: &Report) -> Outcome {
         report.free_inodes,
         report.inodes
     )?;
+    if let Some(files) = sealed {
+        writeln!(output, "fs-verity protects {files} files")?;
+    }
+    if let Some(tree) = &report.dm_verity {
+        verity::tell(&mut output, tree)?;
+    }
     output.finish()
 }
 

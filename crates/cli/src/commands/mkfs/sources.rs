@@ -70,7 +70,7 @@ pub(in crate::commands) fn parent_of(path: &Path) -> &Path {
 }
 
 /// A path without links and dots on the way to its last name, which need not be there.
-fn place_of(path: &Path) -> Option<PathBuf> {
+pub(super) fn place_of(path: &Path) -> Option<PathBuf> {
     let parent = parent_of(path).canonicalize().ok()?;
     Some(parent.join(path.file_name()?))
 }

@@ -1,0 +1,293 @@
+//! Hash trees that are made with an image: what is asked for, and what is told of them.
+
+use super::replacing;
+use super::sources::place_of;
+use crate::args::Mkfs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output as Said;
+use crate::record::{hex, uuid};
+use extant::Escaped;
+use extant_mkfs::output::Replaces;
+use extant_mkfs::source::{Excludes, FileType, NodeId, Tree};
+use extant_mkfs::standing::Identity;
+use extant_mkfs::{DmVerity, DmVerityReport, FsVerity, HashAlgorithm};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// How a file of a tree for dm-verity begins: its mark and version.
+const MARK: &[u8] = b"verity\0\0\x01\0\0\0";
+
+/// What is asked for, checked.
+#[derive(Debug)]
+pub(super) struct Verity {
+    place: Option<Place>,
+    algorithm: HashAlgorithm,
+    salt: Option<Vec<u8>>,
+    data_block_size: Option<u32>,
+    hash_block_size: Option<u32>,
+    files: Files,
+}
+
+/// Which files get trees of fs-verity, and how.
+#[derive(Debug)]
+struct Files {
+    /// Patterns, each with what it is on the command line.
+    patterns: Vec<(String, Excludes)>,
+    list: Option<PathBuf>,
+    algorithm: HashAlgorithm,
+    salt: Vec<u8>,
+    block_size: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Behind the file system, and with it within so many bytes.
+    Behind(Option<u64>),
+    Apart(PathBuf),
+}
+
+impl Verity {
+    /// Checks what was asked for; `room` is what the image may take at most, where its place says
+    /// so.
+    pub(super) fn new(args: &Mkfs, room: Option<u64>) -> Outcome<Self> {
+        let asked = &args.verity;
+        let place = match asked.dm_verity.as_deref() {
+            None => None,
+            Some(word) if word == "append" => Some(Place::Behind(room)),
+            Some(file) => Some(Place::Apart(apart(args, Path::new(file))?)),
+        };
+        let salt = |text: &Option<String>, option| {
+            let salt = text.as_deref().map(|text| salt(option, text));
+            salt.transpose()
+        };
+        let files_are_named = !asked.fs_verity.is_empty() || asked.fs_verity_list.is_some();
+        let how = [&asked.fs_verity_salt, &asked.fs_verity_hash];
+        let says_how = how.iter().any(|how| how.is_some()) || asked.fs_verity_block_size.is_some();
+        if says_how && !files_are_named {
+            return Err(Failure::usage(
+                "--fs-verity-salt, --fs-verity-hash and --fs-verity-block-size go with --fs-verity or \
+                 --fs-verity-list, which say which files",
+            ));
+        }
+        let block_size =
+            |asked: Option<u64>| asked.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        Ok(Self {
+            place,
+            algorithm: algorithm(asked.dm_verity_hash.as_deref(), "--dm-verity-hash")?,
+            salt: salt(&asked.dm_verity_salt, "--dm-verity-salt")?,
+            data_block_size: block_size(asked.dm_verity_data_block_size),
+            hash_block_size: block_size(asked.dm_verity_hash_block_size),
+            files: Files {
+                patterns: asked
+                    .fs_verity
+                    .iter()
+                    .map(pattern)
+                    .collect::<Outcome<_>>()?,
+                list: asked.fs_verity_list.clone(),
+                algorithm: algorithm(asked.fs_verity_hash.as_deref(), "--fs-verity-hash")?,
+                salt: salt(&asked.fs_verity_salt, "--fs-verity-salt")?.unwrap_or_default(),
+                block_size: block_size(asked.fs_verity_block_size),
+            },
+        })
+    }
+
+    /// The trees of files of what the image is filled with, if some are asked for, and of how many.
+    pub(super) fn of_files(&self, tree: Option<&Tree>) -> Outcome<Option<(FsVerity, u64)>> {
+        let asked = &self.files;
+        if asked.patterns.is_empty() && asked.list.is_none() {
+            return Ok(None);
+        }
+        let mut files = BTreeSet::new();
+        for (text, pattern) in &asked.patterns {
+            let found = tree.map(|tree| tree.matching(pattern)).unwrap_or_default();
+            if found.is_empty() {
+                return Err(Failure::new(format!(
+                    "--fs-verity {text}: there is no such regular file in the source"
+                )));
+            }
+            files.extend(found);
+        }
+        if let Some(list) = &asked.list {
+            files.extend(listed(list, tree)?);
+        }
+        let count = files.len() as u64;
+        let mut how = FsVerity::new(files);
+        how.algorithm = asked.algorithm;
+        how.salt.clone_from(&asked.salt);
+        how.block_size = asked.block_size;
+        Ok(Some((how, count)))
+    }
+
+    /// How to make the tree for dm-verity, if one is asked for. What is in the place of its file is
+    /// looked at.
+    pub(super) fn of_device(&self, force: bool) -> Outcome<Option<DmVerity>> {
+        let mut how = match &self.place {
+            None => return Ok(None),
+            Some(Place::Behind(within)) => DmVerity::behind(*within),
+            Some(Place::Apart(path)) => DmVerity::apart(path.clone(), replaced(path, force)?),
+        };
+        how.algorithm = self.algorithm;
+        how.salt.clone_from(&self.salt);
+        how.data_block_size = self.data_block_size;
+        how.hash_block_size = self.hash_block_size.unwrap_or(how.hash_block_size);
+        Ok(Some(how))
+    }
+}
+
+/// The file of a tree, which is neither the image nor a source.
+fn apart(args: &Mkfs, path: &Path) -> Outcome<PathBuf> {
+    let place = |path: &Path| path.canonicalize().ok().or_else(|| place_of(path));
+    let tree = place(path);
+    let sources = args.plan.sources.from.iter().map(Path::new);
+    let taken = [("the image", args.image.as_path())]
+        .into_iter()
+        .chain(sources.map(|source| ("a source", source)));
+    for (what, other) in taken {
+        if tree.is_some() && place(other) == tree {
+            return Err(Failure::usage(format!(
+                "--dm-verity names {what}: give the hash tree a file of its own, or say append"
+            )));
+        }
+    }
+    Ok(path.to_owned())
+}
+
+/// Which file the tree may take the name of: one with a tree, or as for images.
+fn replaced(path: &Path, force: bool) -> Outcome<Replaces> {
+    // Before it is looked at: what takes the name afterwards was not.
+    let seen = Replaces::what_is_at(path);
+    let mut head = Vec::new();
+    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    if is_file && let Ok(file) = File::open(path) {
+        let read = file.take(MARK.len() as u64).read_to_end(&mut head);
+        if read.is_ok() && head == MARK && !force {
+            return Ok(seen);
+        }
+    }
+    replacing::check(path, None, &Identity::default(), force)
+}
+
+fn algorithm(text: Option<&str>, option: &str) -> Outcome<HashAlgorithm> {
+    let algorithm = text.map_or(Ok(HashAlgorithm::default()), HashAlgorithm::from_str);
+    algorithm.map_err(|e| Failure::usage(format!("{option}: {e}")))
+}
+
+fn pattern(text: &OsString) -> Outcome<(String, Excludes)> {
+    let shown = Escaped(text.as_bytes()).to_string();
+    let pattern = Excludes::new([text.as_bytes()]);
+    let pattern = pattern.map_err(|e| Failure::usage(format!("--fs-verity: {e}")))?;
+    Ok((shown, pattern))
+}
+
+/// The regular files whose paths a file lists, one a line; empty lines and those that begin with
+/// `#` are left out.
+fn listed(list: &Path, tree: Option<&Tree>) -> Outcome<Vec<NodeId>> {
+    let place = Escaped::path(list);
+    let text = std::fs::read(list).map_err(|e| Failure::new(format!("{place}: {e}")))?;
+    let mut files = Vec::new();
+    for (line, path) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        if path.is_empty() || path.starts_with(b"#") {
+            continue;
+        }
+        let found = tree.and_then(|tree| {
+            let found = tree.lookup(path)?;
+            (tree.node(found).kind() == FileType::Regular).then_some(found)
+        });
+        files.push(found.ok_or_else(|| {
+            Failure::new(format!(
+                "{place}, line {line}: {} is no regular file in the source",
+                Escaped(path)
+            ))
+        })?);
+    }
+    Ok(files)
+}
+
+fn salt(option: &str, text: &str) -> Outcome<Vec<u8>> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let wrong = || {
+        Failure::usage(format!(
+            "{option}: {} is no hexadecimal of whole bytes, such as 5eed0001; none means \
+             none",
+            Escaped(text.as_bytes())
+        ))
+    };
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|d| !d.is_empty() && d.len() % 2 == 0);
+    let pairs = digits.ok_or_else(wrong)?;
+    Ok(pairs.chunks(2).map(|p| (p[0] << 4 | p[1]) as u8).collect())
+}
+
+/// A tree for dm-verity, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Hashed {
+    root_hash: String,
+    salt: String,
+    uuid: String,
+    hash_algorithm: String,
+    data_block_size: u32,
+    data_blocks: u64,
+    hash_block_size: u32,
+    hash_offset: u64,
+    /// Bytes of the image, or of the file apart, up to the end of the tree.
+    end: u64,
+}
+
+impl Hashed {
+    pub(super) fn new(tree: &DmVerityReport) -> Self {
+        Self {
+            root_hash: hex(&tree.root_hash),
+            salt: hex(&tree.salt),
+            uuid: uuid(tree.uuid),
+            hash_algorithm: tree.algorithm.to_string(),
+            data_block_size: tree.data_block_size,
+            data_blocks: tree.data_blocks,
+            hash_block_size: tree.hash_block_size,
+            hash_offset: tree.hash_offset,
+            end: tree.end,
+        }
+    }
+}
+
+/// Tells of a tree for dm-verity what opening it takes.
+pub(super) fn tell(output: &mut Said, tree: &DmVerityReport) -> Outcome {
+    writeln!(output, "dm-verity root hash: {}", hex(&tree.root_hash))?;
+    let salt = match &*tree.salt {
+        [] => "none".to_owned(),
+        salt => hex(salt),
+    };
+    writeln!(output, "dm-verity salt: {salt}")?;
+    writeln!(
+        output,
+        "dm-verity hash offset: {} ({}, {} data blocks of {} bytes, hash blocks of {} bytes)",
+        tree.hash_offset,
+        tree.algorithm,
+        tree.data_blocks,
+        tree.data_block_size,
+        tree.hash_block_size
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::salt;
+
+    #[test]
+    fn a_salt_is_whole_bytes() {
+        let salt = |text| salt("--salt", text).ok();
+        assert_eq!(salt("5eed00Ff"), Some(vec![0x5e, 0xed, 0, 0xff]));
+        assert_eq!(salt("none"), Some(Vec::new()));
+        for wrong in ["", "5", "5g", "0x5e", "é0"] {
+            assert!(salt(wrong).is_none(), "{wrong}");
+        }
+    }
+}
