@@ -1,5 +1,5 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
-//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`.
+//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `verity`.
 
 mod cluster;
 mod concurrency;
@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod instructions;
 mod programs;
+mod verity;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -31,6 +32,7 @@ Chores:
   cluster   File systems on a Ceph cluster of one node
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   soak      Direct and buffered users of one file on a mount, for as long as asked
+  verity    Images with hash trees under a Linux that has dm-verity and fs-verity
 
 `cargo xtask <CHORE> --help` tells more.";
 
@@ -117,6 +119,8 @@ fn main() -> ExitCode {
         Some("chains") => chains(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),
         Some("soak") => soak(&args[1..]),
+        Some("verity") if help => say(verity::HELP),
+        Some("verity") => verity::verity(&args[1..]),
         Some("crash") if help => say(crash::CRASH_HELP),
         Some("crash") => crash::crash(&args[1..]),
         Some("mutants") if help => say(crash::MUTANTS_HELP),
