@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::builder::{FLAGS_LATER, settable_flags};
 use super::error::{SourceError, SourceResult};
+use super::image::ImageFiles;
 use super::model::{DataExtent, Extents, FileType, NodeId, Tree};
 use super::root::Root;
 use super::rows::Origin;
@@ -31,11 +32,20 @@ pub(crate) enum DataStore {
         path: PathBuf,
         stamp: Option<Stamp>,
     },
+    /// An image, which something else reads.
+    Image {
+        files: Arc<dyn ImageFiles>,
+        name: PathBuf,
+    },
 }
 
 impl DataStore {
-    /// Compares an archive that is read in place with what it was.
+    /// Compares an archive that is read in place, or an image, with what it was.
     fn check(&self) -> SourceResult<()> {
+        if let Self::Image { files, name } = self {
+            let checked = files.check();
+            return checked.map_err(|e| SourceError::io("go on reading", name, e));
+        }
         let Self::Archive {
             file,
             path,
@@ -127,6 +137,7 @@ enum From<'t> {
     Memory(&'t [u8]),
     Own(File),
     Shared(&'t File),
+    Image(&'t dyn ImageFiles, u32),
 }
 
 impl Tree {
@@ -144,6 +155,9 @@ impl Tree {
             (Some(Origin::Inline { .. }), _) => From::Memory(&self.rows.inline),
             (Some(Origin::Archive { .. }), Some(DataStore::Archive { file, .. })) => {
                 From::Shared(file)
+            }
+            (Some(Origin::Image { ino }), Some(DataStore::Image { files, .. })) => {
+                From::Image(&**files, ino)
             }
             (Some(Origin::Path { .. }), Some(DataStore::Directory(root))) => {
                 let file = root.open_file(&self.source_parts(id))?;
@@ -194,7 +208,7 @@ impl Tree {
             .try_for_each(|index| self.flags(NodeId::from_index(index)).map(drop))
     }
 
-    /// Compares archives that are read in place with what they were.
+    /// Compares archives that are read in place, and images, with what they were.
     ///
     /// # Errors
     ///
@@ -244,7 +258,8 @@ impl<'t> FileData<'t> {
     }
 
     /// Returns the open file that [`DataExtent::at`] counts in, for callers with their own way of
-    /// reading (large, vectored or asynchronous). `None` if the data is in memory or there is none.
+    /// reading (large, vectored or asynchronous). `None` if the data is in memory or in an image, or
+    /// there is none.
     /// A read that ends before the end of an extent means the file has shrunk: call
     /// [`check_unchanged`](Self::check_unchanged) for the error.
     #[must_use]
@@ -252,7 +267,7 @@ impl<'t> FileData<'t> {
         match &self.from {
             From::Own(file) => Some(file),
             From::Shared(file) => Some(file),
-            From::Nothing | From::Memory(_) => None,
+            From::Nothing | From::Memory(_) | From::Image(..) => None,
         }
     }
 
@@ -300,6 +315,7 @@ impl<'t> FileData<'t> {
                 .ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
             From::Own(file) => file.read_exact_at(buf, at),
             From::Shared(file) => file.read_exact_at(buf, at),
+            From::Image(files, ino) => files.read_at(*ino, at, buf),
         };
         result.map_err(|error| self.read_error(at, buf.len(), error))
     }
@@ -380,7 +396,9 @@ impl<'t> FileData<'t> {
         match self.tree.store_of(self.node) {
             None | Some(DataStore::Memory) => self.tree.path(self.node),
             Some(DataStore::Directory(root)) => root.full_path(&self.tree.source_parts(self.node)),
-            Some(DataStore::Archive { path, .. }) => path.join(self.tree.path(self.node)),
+            Some(DataStore::Archive { path, .. } | DataStore::Image { name: path, .. }) => {
+                path.join(self.tree.path(self.node))
+            }
         }
     }
 }

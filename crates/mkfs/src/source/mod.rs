@@ -1,4 +1,4 @@
-//! What an image is filled from: directories, tar streams and container images.
+//! What an image is filled from: directories, tar streams, container images, other images.
 //!
 //! | module | owns |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `root` | opening files beneath the root of a directory |
 //! | [`directory`] | scanning a directory, in parallel |
 //! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
+//! | [`image`] | files of other images, which something else reads |
 //! | `stack` | sources over sources |
 //! | `base` | a file system that is there, below all sources |
 //! | `origin` | how a source is named |
@@ -46,6 +47,7 @@ pub(crate) mod edit;
 pub mod error;
 pub mod exclude;
 pub(crate) mod glob;
+pub mod image;
 mod matching;
 pub mod model;
 pub mod normalise;
@@ -62,11 +64,12 @@ mod whiteout;
 
 pub use additions::Addition;
 pub use base::{Base, Standing, There};
-pub use builder::{Content, Meta, TreeBuilder};
+pub use builder::{Content, Meta, Stored, TreeBuilder};
 pub use data::FileData;
 pub use directory::{ScanOptions, scan_directory};
 pub use error::{SourceError, SourceResult};
 pub use exclude::Excludes;
+pub use image::{ImageFiles, ImageReader};
 pub use model::{
     Data, DataExtent, Entry, Extents, FileType, Identity, Node, NodeId, Times, Timestamp, Tree,
     Xattr,

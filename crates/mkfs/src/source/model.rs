@@ -150,6 +150,8 @@ pub enum Data<'t> {
     File(Identity),
     /// The archive, or the spool file its data was put in; see [`Tree::extents`].
     Archive,
+    /// The inode with this number in an image.
+    Image(u32),
 }
 
 /// What a directory holds: a name and its node.
@@ -415,6 +417,7 @@ impl Tree {
                 },
             }),
             Origin::Archive { .. } => Data::Archive,
+            Origin::Image { ino } => Data::Image(ino),
             Origin::Inline { at } => {
                 let from = at as usize;
                 Data::Inline(&self.rows.inline[from..from + self.rows.size(id) as usize])

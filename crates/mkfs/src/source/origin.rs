@@ -3,9 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::error::SourceResult;
 use super::exclude::Excludes;
+use super::image::{ImageReader, Reader};
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(super) enum Form {
     OciArchive,
     /// What `docker save` writes.
     DockerArchive,
+    /// Files in an image of a file system.
+    Image,
 }
 
 /// Where a source is, and which image there.
@@ -27,6 +31,7 @@ pub struct Source {
     form: Form,
     tag: Option<String>,
     excludes: Excludes,
+    reader: Option<Reader>,
 }
 
 impl Source {
@@ -39,6 +44,17 @@ impl Source {
             form: Form::ByContent,
             tag: None,
             excludes: Excludes::default(),
+            reader: None,
+        }
+    }
+
+    /// Takes the files that `reader` finds in an image, which errors and callers know by `path`.
+    #[must_use]
+    pub fn of_image(path: impl Into<PathBuf>, reader: Arc<dyn ImageReader>) -> Self {
+        Self {
+            form: Form::Image,
+            reader: Some(Reader(reader)),
+            ..Self::at(path)
         }
     }
 
@@ -78,6 +94,7 @@ impl Source {
             form,
             tag: tag.transpose()?.filter(|tag| !tag.is_empty()),
             excludes: Excludes::default(),
+            reader: None,
         })
     }
 
@@ -111,6 +128,10 @@ impl Source {
 
     pub(super) const fn form(&self) -> Form {
         self.form
+    }
+
+    pub(super) fn reader(&self) -> Option<&dyn ImageReader> {
+        self.reader.as_ref().map(|reader| &*reader.0)
     }
 
     pub(super) fn tag(&self) -> Option<&str> {

@@ -34,8 +34,9 @@ pub struct Gathered {
     pub config: Option<Vec<u8>>,
 }
 
-/// Reads sources, each over those before it: directories, archives and container images. A
-/// directory joins one that is there, and everything else takes the place of what had its name.
+/// Reads sources, each over those before it: directories, archives, container images, and images of
+/// file systems. A directory, or one in an image, joins one that is there, and everything else
+/// takes the place of what had its name.
 ///
 /// Whiteouts take away what the sources before have, unless
 /// [`SourceOptions::whiteouts`] says otherwise. A lone directory or archive with whiteouts is
@@ -163,10 +164,15 @@ impl<'a> Read<'a> {
         }
     }
 
+    /// What stays out of a source that has files itself.
+    fn excludes(&self, source: &Source) -> Excludes {
+        self.options.excludes.with(source.excludes())
+    }
+
     /// How a directory is scanned.
     fn scan(&self, source: &Source) -> ScanOptions {
         ScanOptions {
-            excludes: self.options.excludes.with(source.excludes()),
+            excludes: self.excludes(source),
             threads: None,
         }
     }
@@ -185,6 +191,11 @@ impl<'a> Read<'a> {
     /// Reads a source that is the only one.
     fn alone(&self, source: &Source) -> SourceResult<Alone> {
         let path = source.path();
+        if let Some(reader) = source.reader() {
+            let tree = reader.scan(&self.excludes(source))?;
+            container::refuse_layer(&tree, path)?;
+            return Ok(Alone::Tree(Box::new(tree)));
+        }
         if source.form() != Form::ByContent {
             return Ok(Alone::Layers(self.open(source)?));
         }
@@ -211,6 +222,12 @@ impl<'a> Read<'a> {
     fn open(&self, source: &Source) -> SourceResult<Opened> {
         let path = source.path();
         let tag = source.tag();
+        if let Some(reader) = source.reader() {
+            return Ok(Opened::Directory {
+                tree: Box::new(reader.scan(&self.excludes(source))?),
+                path: path.to_owned(),
+            });
+        }
         match source.form() {
             Form::Oci => self.image(&oci::Store::Directory(path), container::Kind::Oci, tag),
             Form::OciArchive | Form::DockerArchive => {
@@ -232,7 +249,7 @@ impl<'a> Read<'a> {
                     path: path.to_owned(),
                 })
             }
-            Form::ByContent => {
+            Form::ByContent | Form::Image => {
                 let bytes = settle(path, &self.tar)?;
                 let survey = survey(&bytes, path)?;
                 // An archive that cannot be read alone, such as for its whiteouts, is no image.

@@ -95,7 +95,8 @@ pub enum Content<'a> {
     Socket,
 }
 
-/// A regular file whose bytes stay where they are. Made by this crate's sources only.
+/// A regular file whose bytes stay where they are. Made by this crate's sources, and with
+/// [`Stored::of_image`].
 #[derive(Clone, Debug)]
 pub struct Stored<'a> {
     pub(crate) size: u64,

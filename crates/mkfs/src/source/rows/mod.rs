@@ -121,13 +121,15 @@ pub(crate) enum Origin {
     Archive { at: u64 },
     /// The bytes that the tree itself has, a dense file starts there.
     Inline { at: u64 },
+    /// An inode of an image.
+    Image { ino: u32 },
 }
 
 impl Origin {
     /// Where byte 0 of a dense file is.
     pub(crate) const fn base(&self) -> u64 {
         match *self {
-            Self::Path { .. } => 0,
+            Self::Path { .. } | Self::Image { .. } => 0,
             Self::Archive { at } | Self::Inline { at } => at,
         }
     }
@@ -225,14 +227,19 @@ struct Row {
 /// A file that is not said by its place in an archive alone.
 #[derive(Clone, Copy, Debug)]
 struct FilePart {
-    /// The inode number in a directory source, or the place in an archive.
+    /// The inode number in a directory source or an image, or the place in an archive.
     at: u64,
     /// The time of the last change in a directory source.
     mtime: u64,
-    /// One more than the row of the device, or 0 in an archive.
+    /// One more than the row of the device, 0 in an archive, or [`FilePart::OF_IMAGE`].
     device: u32,
     /// One more than a row of [`Rows::sparse`], or 0 if all is stored.
     sparse: u32,
+}
+
+impl FilePart {
+    /// In the place of a device: the file is an inode of an image.
+    const OF_IMAGE: u32 = NONE;
 }
 
 /// All nodes, in the order they were added in or the canonical one.
@@ -485,6 +492,7 @@ impl Rows {
             }
             (Origin::Inline { at }, _) => return Ok(FileAt::new(FileAt::INLINE, at)),
             (Origin::Archive { at }, _) => (at, 0, 0),
+            (Origin::Image { ino }, _) => (ino.into(), 0, FilePart::OF_IMAGE),
             (
                 Origin::Path {
                     dev,
@@ -552,6 +560,9 @@ impl Rows {
     fn file_of(&self, part: &FilePart) -> FileRow {
         let origin = match part.device.checked_sub(1) {
             None => Origin::Archive { at: part.at },
+            Some(_) if part.device == FilePart::OF_IMAGE => Origin::Image {
+                ino: part.at as u32,
+            },
             Some(device) => {
                 let mtime = self.clock.unpack(part.mtime);
                 Origin::Path {

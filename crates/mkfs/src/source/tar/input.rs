@@ -573,7 +573,8 @@ fn refuse_known(head: &[u8], tail: &[u8], size: u64, name: &Path) -> SourceResul
         ),
         Content::Ext2 | Content::Ext3 | Content::Ext4 => (
             format!("contains {content}, which is no source"),
-            "turn it into an archive on the way: extant tar OLD | extant mkfs NEW --from -",
+            "name the image itself as the source, or turn it into an archive on the way: extant tar OLD | \
+             extant mkfs NEW --from -",
         ),
         Content::Gpt | Content::Mbr => (
             format!("contains {content}, which is no source"),
