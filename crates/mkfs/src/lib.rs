@@ -33,7 +33,8 @@ mod verity;
 pub mod write;
 
 pub use defaults::FormatOptions;
-pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
+pub use image::{Arrangement, BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
+pub use place::{Former, FormerRun};
 pub use served::PlannedDevice;
 pub use verity::{DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, HashAlgorithm};
 pub use write::{Progress, Silent};

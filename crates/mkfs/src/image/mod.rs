@@ -16,7 +16,7 @@ use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, SMALL_FILE_MAX, plan};
 use crate::metadata::{FinalMetadata, FormatWriteError, Target, prepare, write_metadata};
 use crate::output::{Output, OutputError, Replaces};
-use crate::place::{PlaceError, Placement};
+use crate::place::{Former, PlaceError, Placement};
 use crate::source::{NodeId, Tree};
 use crate::verity::{
     DevicePlan, DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, Tail,
@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How large the file system shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +59,23 @@ pub struct BuildOptions {
     pub dm_verity: Option<DmVerity>,
     /// Hash trees of files, for fs-verity; they turn the feature `verity` on.
     pub fs_verity: Option<FsVerity>,
+    /// Where data and numbers go.
+    pub arrangement: Arrangement,
+    /// An older image that the new one shall be like: what it has of the tree stays where it is.
+    /// Nodes are those of the tree that is built.
+    pub like: Option<Arc<Former>>,
+}
+
+/// Where data and numbers go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Arrangement {
+    /// With gaps, where there is free space for them, so that a small change of the source is a
+    /// small change of the image.
+    #[default]
+    Steady,
+    /// In one row, with the free space behind it.
+    Dense,
 }
 
 impl BuildOptions {
@@ -71,6 +89,8 @@ impl BuildOptions {
             replaces: None,
             dm_verity: None,
             fs_verity: None,
+            arrangement: Arrangement::default(),
+            like: None,
         }
     }
 
@@ -294,17 +314,16 @@ impl<'t> Planned<'t> {
         tree: &Tree,
         options: &BuildOptions,
     ) -> Result<(Draft, Placement), BuildError> {
-        let sealed = options.fs_verity.as_ref();
         let mut format = options.format.clone();
-        if sealed.is_some() {
+        if options.fs_verity.is_some() {
             format.features.turn_on(Feature::RoCompat(RoCompat::VERITY));
         }
         match options.size {
             Size::Bytes(bytes) => {
                 format.size = bytes;
-                Self::place(tree, &format, sealed)
+                Self::place(tree, &format, options)
             }
-            Size::Auto(headroom) => size::smallest(tree, &format, headroom, sealed),
+            Size::Auto(headroom) => size::smallest(tree, &format, headroom, options),
         }
     }
 
@@ -312,21 +331,25 @@ impl<'t> Planned<'t> {
     fn place(
         tree: &Tree,
         format: &FormatOptions,
-        sealed: Option<&FsVerity>,
+        options: &BuildOptions,
     ) -> Result<(Draft, Placement), BuildError> {
         let mut draft = shape::draft_for_files(format)?;
-        let placement = Placement::new(tree, shape::of(&draft, sealed)?)?;
+        let shape = shape::of(&draft, options.fs_verity.as_ref())?;
+        let placement = match (&options.like, options.arrangement) {
+            (Some(former), _) => Placement::like(tree, shape, former)?,
+            (None, Arrangement::Steady) => Placement::steady(tree, shape)?,
+            (None, Arrangement::Dense) => Placement::dense(tree, shape)?,
+        };
         declare(tree, &mut draft)?;
         let shape = &placement.shape;
         for run in placement.space.used_runs() {
             let blocks = shape.cluster_start(run.start)..shape.cluster_start(run.end);
             draft.take("files", blocks)?;
         }
-        let end = placement.last_ino(tree) + 1;
-        draft.take_inodes(
-            shape.first_ino..end,
-            &directories(tree, &placement, &draft)?,
-        );
+        for run in placement.ino_runs() {
+            draft.take_inodes(run, &BTreeMap::new());
+        }
+        draft.take_inodes(0..0, &directories(tree, &placement, &draft)?);
         Ok((draft, placement))
     }
 
@@ -423,7 +446,7 @@ fn write_inodes(
 ) -> Result<(), BuildError> {
     let layout = draft.layout();
     let geometry = layout.geometry();
-    let end = placement.last_ino(tree) + 1;
+    let end = placement.last_ino() + 1;
     let groups = (end - 1).div_ceil(geometry.inodes_per_group()) as usize;
     let tables: Vec<_> = layout
         .places()

@@ -66,8 +66,9 @@ pub(super) fn smallest(
     tree: &Tree,
     format: &FormatOptions,
     headroom: Headroom,
-    sealed: Option<&FsVerity>,
+    options: &BuildOptions,
 ) -> Result<(Draft, Placement), BuildError> {
+    let sealed = options.fs_verity.as_ref();
     let mut format = FormatOptions {
         block_size: Some(format.block_size.unwrap_or(BlockSize::K4)),
         ..format.clone()
@@ -87,7 +88,7 @@ pub(super) fn smallest(
                     let missing = (wanted - free).saturating_mul(needs.cluster_bytes);
                     round(size.saturating_add(missing))
                 } else {
-                    match Planned::place(tree, &format, sealed) {
+                    match Planned::place(tree, &format, options) {
                         // Files cut at the borders of groups need a little more.
                         Err(BuildError::Place(PlaceError::NoSpace { .. })) => {
                             round(size + size / 100 + GRAIN)
@@ -203,10 +204,10 @@ fn count(
     let mut endless = shape::of(&draft, sealed)?;
     endless.free = std::iter::once(0..1 << 47).collect();
     endless.inodes_count = u32::MAX;
-    let placement = Placement::new(tree, endless)?;
+    let placement = Placement::dense(tree, endless)?;
     let used = placement.space.used();
     let cluster_bytes = block << draft.layout().geometry().cluster_bits();
-    let last = u64::from(placement.last_ino(tree));
+    let last = u64::from(placement.last_ino());
     let more = headroom.on(used, cluster_bytes);
     Ok(Needs {
         has_headroom: more > 0 && headroom != Headroom::ForChanges,

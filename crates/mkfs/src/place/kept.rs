@@ -41,6 +41,21 @@ impl Places {
 
     /// Adds the place of the next node.
     pub(super) fn push(&mut self, placed: &Placed, about: About, maps: &Maps) {
+        let row = self.row_of(placed, about, maps);
+        self.rows.push(row);
+    }
+
+    /// Replaces the place of a node.
+    pub(super) fn put(&mut self, id: NodeId, placed: &Placed, about: About, maps: &Maps) {
+        let [kind, a, b, c, d] = self.rows[id.index()];
+        if kind == WHOLE {
+            self.whole[u32::from_ne_bytes([a, b, c, d]) as usize] = *placed;
+            return;
+        }
+        self.rows[id.index()] = self.row_of(placed, about, maps);
+    }
+
+    fn row_of(&mut self, placed: &Placed, about: About, maps: &Maps) -> [u8; 5] {
         let runs = maps.run_numbers(placed.map);
         let kinds = [(NOTHING, 0), (ONE_RUN, runs.start)];
         let found = kinds
@@ -51,7 +66,7 @@ impl Places {
             (WHOLE, self.whole.len() as u32 - 1)
         });
         let [a, b, c, d] = number.to_ne_bytes();
-        self.rows.push([kind, a, b, c, d]);
+        [kind, a, b, c, d]
     }
 
     /// The place of a node.

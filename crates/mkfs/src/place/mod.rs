@@ -2,7 +2,11 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `numbering` | inode numbers |
 //! | `space` | the free space of a formatted image, handed out from the front |
+//! | `apart` | metadata first, and data in regions behind it |
+//! | `regions` | where data begins anew, so that most of it stays where it is in the next build |
+//! | `former` | what an older image has in its place |
 //! | `dirs` | how many blocks a directory needs, and their bytes |
 //! | `kept` | places and pieces in few bytes |
 //! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
@@ -14,14 +18,22 @@
 //! neighbours in the table; data follows in the same order, so a walk of the image reads it front
 //! to back. A placement depends on the tree and the file system's shape only: not on threads, not
 //! on the order in which the source was read, and it reads no file content.
+//!
+//! With room for it, directories and other metadata come first and data behind them, both with gaps
+//! that keep a small change of the source a small change of the image (`numbering`, `regions`).
 
+mod apart;
 mod attrs;
 mod dirs;
 pub mod error;
+mod former;
 mod kept;
+mod numbering;
+mod regions;
 mod space;
 
 pub use error::{PlaceError, PlaceResult};
+pub use former::{Former, FormerRun};
 
 pub(crate) use crate::maps::{FileMap, MapKind, Maps, Run};
 use crate::source::{FileType, NodeId, Tree};
@@ -34,7 +46,9 @@ use extant_format::dir::entry::EntryType;
 use extant_format::{BlockSize, Ino};
 pub(crate) use kept::InOrder;
 use kept::{About, Pieces, Places, Where};
-pub(crate) use space::Space;
+pub(crate) use numbering::Numbering;
+use regions::Chunk;
+use space::{Space, Use};
 use std::ops::Range;
 
 /// Most names of a file, and most links of a directory that are counted.
@@ -85,6 +99,12 @@ impl Shape {
             .map(|seed| seed.update_u32(ino.get()).update_u32(0))
     }
 
+    /// The logical blocks of a file's hash tree, if it gets one.
+    fn seal_of(&self, tree: &Tree, id: NodeId) -> Option<Range<u64>> {
+        let seals = self.seals.as_ref().filter(|seals| seals.contains(id))?;
+        Some(seals.blocks(tree.node(id).size))
+    }
+
     fn cluster_blocks(&self) -> u64 {
         1 << self.cluster_bits
     }
@@ -92,68 +112,6 @@ impl Shape {
     /// The first block of a cluster.
     pub(crate) fn cluster_start(&self, cluster: u64) -> u64 {
         self.first_data_block + (cluster << self.cluster_bits)
-    }
-}
-
-/// Inode numbers of a tree's nodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbering {
-    lost_found_ino: Ino,
-    first: u32,
-    lost_found: Option<NodeId>,
-}
-
-impl Numbering {
-    fn new(tree: &Tree, shape: &Shape) -> Self {
-        let lost_found = tree
-            .child(NodeId::ROOT, LOST_AND_FOUND)
-            .filter(|id| tree.node(*id).is_dir());
-        Self {
-            lost_found_ino: shape.lost_found_ino,
-            first: shape.first_ino,
-            lost_found,
-        }
-    }
-
-    /// The source's own `lost+found`, which takes the place of an empty one.
-    pub(crate) fn lost_found(&self) -> Option<NodeId> {
-        self.lost_found
-    }
-
-    /// The number of a node: the root is 2, `lost+found` where a checker expects it, all others
-    /// follow one another.
-    pub(crate) fn ino(&self, id: NodeId) -> Ino {
-        if id == NodeId::ROOT {
-            return Ino::ROOT;
-        }
-        let offset = id.index() as u32 - 1;
-        match self.lost_found {
-            Some(found) if found == id => self.lost_found_ino,
-            Some(found) if found < id => Ino::new(self.first + offset - 1),
-            _ => Ino::new(self.first + offset),
-        }
-    }
-
-    /// The node with a number, if it has one.
-    pub(crate) fn node(&self, ino: Ino, nodes: usize) -> Option<NodeId> {
-        if ino == Ino::ROOT {
-            return Some(NodeId::ROOT);
-        }
-        if ino == self.lost_found_ino {
-            return self.lost_found;
-        }
-        let index = ino.get().checked_sub(self.first)? + 1;
-        let index = match self.lost_found {
-            Some(found) if index as usize >= found.index() => index + 1,
-            _ => index,
-        };
-        ((index as usize) < nodes).then(|| NodeId::from_index(index))
-    }
-
-    /// The first number after all nodes.
-    pub(crate) fn end(&self, nodes: usize) -> u64 {
-        let elsewhere = 1 + u64::from(self.lost_found.is_some());
-        u64::from(self.first) + nodes as u64 - elsewhere
     }
 }
 
@@ -217,24 +175,57 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Places a tree.
+    /// Places a tree in one dense row.
     ///
     /// # Errors
     /// [`PlaceError`]: no space, too few inodes, or something ext4 cannot hold.
-    pub(crate) fn new(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
+    pub(crate) fn dense(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
+        let numbering = Numbering::dense(tree, &shape);
+        Self::with(tree, shape, numbering, &Way::Dense)
+    }
+
+    /// Places a tree with gaps, as large as there is room for; without room in one dense row.
+    ///
+    /// # Errors
+    /// Those of [`dense`](Self::dense).
+    pub(crate) fn steady(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
+        for chunk in regions::chunks(tree, &shape) {
+            let values = AttrPlans::new(tree, &shape, 0)?.inodes().len() as u64;
+            let numbering = Numbering::apart(tree, &shape, values);
+            let numbering = numbering.unwrap_or_else(|| Numbering::dense(tree, &shape));
+            match Self::with(tree, shape.clone(), numbering, &Way::Apart(chunk)) {
+                Err(PlaceError::NoSpace { .. }) => {}
+                other => return other,
+            }
+        }
+        Self::dense(tree, shape)
+    }
+
+    /// Places a tree so that what an older image has of it stays where it is.
+    ///
+    /// # Errors
+    /// Those of [`dense`](Self::dense).
+    pub(crate) fn like(tree: &Tree, shape: Shape, former: &Former) -> PlaceResult<Self> {
+        let values = AttrPlans::new(tree, &shape, 0)?.inodes().len() as u64;
+        let numbering = Numbering::kept(tree, &shape, |id| former.ino(id), values);
+        let numbering = numbering.unwrap_or_else(|| Numbering::dense(tree, &shape));
+        Self::with(tree, shape, numbering, &Way::Like(former))
+    }
+
+    fn with(tree: &Tree, shape: Shape, numbering: Numbering, way: &Way<'_>) -> PlaceResult<Self> {
         check_lost_and_found(tree)?;
-        let numbering = Numbering::new(tree, &shape);
-        let attrs = AttrPlans::new(tree, &shape, numbering.end(tree.len()))?;
-        let needed = numbering.end(tree.len()) - 1 + attrs.inodes().len() as u64;
+        let attrs = AttrPlans::new(tree, &shape, numbering.end())?;
+        let needed = numbering.end() - 1 + attrs.inodes().len() as u64;
         if needed > u64::from(shape.inodes_count) {
             return Err(PlaceError::NoInodes {
                 needed,
                 available: shape.inodes_count.into(),
             });
         }
-        let space = Space::new(shape.free.clone());
+        let space = Space::dense(shape.free.clone());
         let mut placer = Placer {
             tree,
+            kept: Vec::new(),
             plan: Self {
                 maps: Maps::new(shape.map_kind, shape.block_size),
                 nodes: Places::with_capacity(tree.len()),
@@ -246,7 +237,12 @@ impl Placement {
                 shape,
             },
         };
-        placer.place_all()?;
+        match way {
+            Way::Dense => placer.place_all()?,
+            Way::Apart(chunk) => placer.place_apart(*chunk)?,
+            Way::Like(former) => placer.place_like(former)?,
+        }
+        placer.place_attr_values()?;
         let mut plan = placer.plan;
         // Map blocks are taken after the data they map, attribute blocks after both: already in
         // order, except where a run was cut and its tail went on elsewhere.
@@ -258,8 +254,14 @@ impl Placement {
     }
 
     /// The number of the last inode in use.
-    pub(crate) fn last_ino(&self, tree: &Tree) -> u32 {
-        (self.numbering.end(tree.len()) - 1) as u32 + self.attrs.inodes().len() as u32
+    pub(crate) fn last_ino(&self) -> u32 {
+        (self.numbering.end() - 1) as u32 + self.attrs.inodes().len() as u32
+    }
+
+    /// The numbers of all inodes but the root's and that of `lost+found`, in runs.
+    pub(crate) fn ino_runs(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let values = self.numbering.end() as u32..self.last_ino() + 1;
+        self.numbering.runs().chain(std::iter::once(values))
     }
 
     /// Bytes of all pieces.
@@ -337,7 +339,7 @@ fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t>
     }));
     if let Some(at) = made {
         let made = Name {
-            ino: numbering.lost_found_ino,
+            ino: numbering.lost_found_ino(),
             kind: EntryType::Directory,
         };
         names.insert(at, made);
@@ -352,49 +354,99 @@ fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t>
     }
 }
 
+/// How a tree is placed.
+enum Way<'a> {
+    /// In one row.
+    Dense,
+    /// Data in regions that begin with such chunks.
+    Apart(Chunk),
+    /// Around what an older image has in its place.
+    Like(&'a Former),
+}
+
 struct Placer<'t> {
     tree: &'t Tree,
     plan: Placement,
+    /// Blocks that nodes have in an older image and keep.
+    kept: Vec<Option<Vec<Run>>>,
 }
 
 impl Placer<'_> {
     fn place_all(&mut self) -> PlaceResult<()> {
         for id in self.tree.ids() {
             let placed = self.place(id)?;
-            let plan = &mut self.plan;
-            let about = about(self.tree, id, &plan.attrs, &plan.shape);
-            plan.nodes.push(&placed, about, &plan.maps);
-            if id == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
-                let ino = self.plan.shape.lost_found_ino;
-                let blocks = self.plan.shape.lost_found_blocks;
-                self.plan.lost_found = Some(self.place_directory(ino, blocks, false)?);
-            }
+            self.note(id, &placed);
+            self.place_lost_found(id)?;
         }
-        self.place_attr_values()
+        Ok(())
+    }
+
+    /// Keeps where the next node is.
+    fn note(&mut self, id: NodeId, placed: &Placed) {
+        let plan = &mut self.plan;
+        let about = about(self.tree, id, &plan.attrs, &plan.shape);
+        plan.nodes.push(placed, about, &plan.maps);
+    }
+
+    /// Places `lost+found` behind the root, where the source has none.
+    fn place_lost_found(&mut self, behind: NodeId) -> PlaceResult<()> {
+        if behind == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
+            let ino = self.plan.shape.lost_found_ino;
+            let blocks = self.plan.shape.lost_found_blocks;
+            self.plan.lost_found = Some(self.place_directory(ino, blocks, false)?);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a directory, and whether it has an index.
+    fn directory_shape(&self, id: NodeId) -> PlaceResult<(u32, bool)> {
+        let numbering = &self.plan.numbering;
+        let shape = self
+            .plan
+            .shape
+            .dirs
+            .shape(&listing(self.tree, numbering, id))?;
+        let blocks = match numbering.lost_found() {
+            // An index leads to every block, so an indexed one has no reserve.
+            Some(found) if found == id && !shape.indexed => {
+                shape.blocks.max(self.plan.shape.lost_found_blocks)
+            }
+            _ => shape.blocks,
+        };
+        Ok((blocks, shape.indexed))
     }
 
     fn place(&mut self, id: NodeId) -> PlaceResult<Placed> {
         let node = self.tree.node(id);
         self.check_limits(id)?;
         let ino = self.plan.numbering.ino(id);
-        let mut placed = match node.kind() {
+        let placed = match node.kind() {
             FileType::Directory => {
-                let numbering = self.plan.numbering;
-                let listing = listing(self.tree, &numbering, id);
-                let shape = self.plan.shape.dirs.shape(&listing)?;
-                let blocks = match numbering.lost_found() {
-                    // An index leads to every block, so an indexed one has no reserve.
-                    Some(found) if found == id && !shape.indexed => {
-                        shape.blocks.max(self.plan.shape.lost_found_blocks)
+                let (blocks, indexed) = self.directory_shape(id)?;
+                match self.take_kept(id) {
+                    Some(runs) => {
+                        let content = |lblk| Content::Directory { ino, lblk };
+                        let (map, charged) = self.place_kept(ino, &runs, content)?;
+                        Placed {
+                            map,
+                            charged,
+                            dir_blocks: blocks,
+                            indexed,
+                            ..Placed::default()
+                        }
                     }
-                    _ => shape.blocks,
-                };
-                self.place_directory(ino, blocks, shape.indexed)?
+                    None => self.place_directory(ino, blocks, indexed)?,
+                }
             }
             FileType::Regular => self.place_file(id, ino)?,
             FileType::Symlink => self.place_symlink(id, ino)?,
             _ => Placed::default(),
         };
+        self.with_attrs(id, placed)
+    }
+
+    /// Adds the attributes of a node.
+    fn with_attrs(&mut self, id: NodeId, mut placed: Placed) -> PlaceResult<Placed> {
         placed.attrs = self.plan.attrs.of(self.tree.xattr_set(id));
         placed.charged += self.value_blocks(self.tree.xattr_set(id));
         if let Some(index) = self.plan.attrs.block_for(self.tree.xattr_set(id)) {
@@ -411,6 +463,10 @@ impl Placer<'_> {
             placed.charged += self.plan.shape.cluster_blocks();
         }
         Ok(placed)
+    }
+
+    fn take_kept(&mut self, id: NodeId) -> Option<Vec<Run>> {
+        self.kept.get_mut(id.index())?.take()
     }
 
     /// Blocks charged for the values in inodes of their own: to each inode that has them, as if it
@@ -474,23 +530,23 @@ impl Placer<'_> {
     }
 
     fn place_file(&mut self, id: NodeId, ino: Ino) -> PlaceResult<Placed> {
-        let log2 = self.plan.shape.block_size.log2();
-        let seals = self.plan.shape.seals.as_ref();
-        let seals = seals.filter(|seals| seals.contains(id));
-        let seal = seals.map(|seals| seals.blocks(self.tree.node(id).size));
-        let data = self.tree.extents(id).map(|e| {
-            let end = e.logical.saturating_add(e.len);
-            e.logical >> log2..end.div_ceil(1 << log2)
-        });
-        let ranges = merged(data).chain(seal.clone());
-        let border = seal.map_or(u64::MAX, |seal| seal.start);
-        let (map, charged) = self.place_runs_apart(ino, ranges, border, |lblk| {
+        let seal = self.plan.shape.seal_of(self.tree, id);
+        let border = seal.as_ref().map_or(u64::MAX, |seal| seal.start);
+        let content = |lblk| {
             if u64::from(lblk) < border {
                 Content::File { node: id, lblk }
             } else {
                 Content::Seal { node: id, lblk }
             }
-        })?;
+        };
+        let (map, charged) = match self.take_kept(id) {
+            Some(runs) => self.place_kept(ino, &runs, content)?,
+            None => {
+                let log2 = self.plan.shape.block_size.log2();
+                let ranges = logical_blocks(self.tree, id, log2).chain(seal);
+                self.place_runs_apart(ino, ranges, border, content)?
+            }
+        };
         Ok(Placed {
             map,
             charged,
@@ -537,7 +593,7 @@ impl Placer<'_> {
 
     /// Takes one block for metadata: with `bigalloc` a cluster of its own.
     fn take_block(&mut self) -> PlaceResult<u64> {
-        let cluster = self.plan.space.take(1)?.start;
+        let cluster = self.plan.space.take(1, Use::Metadata)?.start;
         Ok(self.plan.shape.cluster_start(cluster))
     }
 
@@ -561,6 +617,10 @@ impl Placer<'_> {
         border: u64,
         content: impl Fn(u32) -> Content,
     ) -> PlaceResult<(FileMap, u64)> {
+        let what = match content(0) {
+            Content::File { .. } | Content::Seal { .. } => Use::Data,
+            _ => Use::Metadata,
+        };
         let mut taken = Taken {
             border,
             ..Taken::default()
@@ -572,20 +632,42 @@ impl Placer<'_> {
                     reach: (1 << 32) - 1,
                 });
             }
-            self.take_range(range, &mut taken)?;
+            self.take_range(range, what, &mut taken)?;
         }
+        self.map_runs(ino, &taken.runs, taken.clusters, content)
+    }
+
+    /// Maps blocks that are taken already.
+    fn place_kept(
+        &mut self,
+        ino: Ino,
+        runs: &[Run],
+        content: impl Fn(u32) -> Content,
+    ) -> PlaceResult<(FileMap, u64)> {
+        // Where blocks are kept, clusters are blocks.
+        let blocks = runs.iter().map(|run| u64::from(run.len)).sum();
+        self.map_runs(ino, runs, blocks, content)
+    }
+
+    fn map_runs(
+        &mut self,
+        ino: Ino,
+        runs: &[Run],
+        clusters: u64,
+        content: impl Fn(u32) -> Content,
+    ) -> PlaceResult<(FileMap, u64)> {
         let plan = &mut self.plan;
         let (shape, space) = (&plan.shape, &mut plan.space);
-        let map = plan.maps.add(&taken.runs, || {
+        let map = plan.maps.add(runs, || {
             space
-                .take(1)
+                .take(1, Use::Metadata)
                 .map(|cluster| shape.cluster_start(cluster.start))
         })?;
         for number in plan.maps.run_numbers(map) {
             let lblk = plan.maps.run(number).lblk;
             plan.pieces.push_run(number, content(lblk));
         }
-        let mut clusters = taken.clusters;
+        let mut clusters = clusters;
         for (index, _) in plan.maps.tree_blocks(map) {
             plan.pieces.push_tree(index, ino);
             clusters += 1;
@@ -593,7 +675,7 @@ impl Placer<'_> {
         Ok((map, clusters << plan.shape.cluster_bits))
     }
 
-    fn take_range(&mut self, range: Range<u64>, taken: &mut Taken) -> PlaceResult<()> {
+    fn take_range(&mut self, range: Range<u64>, what: Use, taken: &mut Taken) -> PlaceResult<()> {
         let bits = self.plan.shape.cluster_bits;
         let per = self.plan.shape.cluster_blocks();
         let mut at = range.start;
@@ -605,7 +687,7 @@ impl Placer<'_> {
                     let got = self
                         .plan
                         .space
-                        .take(((range.end - 1) >> bits) - logical + 1)?;
+                        .take(((range.end - 1) >> bits) - logical + 1, what)?;
                     let count = got.end - got.start;
                     taken.clusters += count;
                     (got.start, count)
@@ -649,6 +731,14 @@ impl Taken {
         }
         self.runs.push(run);
     }
+}
+
+/// The blocks of a file that are stored, ascending and apart.
+fn logical_blocks(tree: &Tree, id: NodeId, log2: u32) -> impl Iterator<Item = Range<u64>> + '_ {
+    merged(tree.extents(id).map(move |e| {
+        let end = e.logical.saturating_add(e.len);
+        e.logical >> log2..end.div_ceil(1 << log2)
+    }))
 }
 
 /// Ranges in ascending order, with those that touch or overlap made one.

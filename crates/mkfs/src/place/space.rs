@@ -1,69 +1,247 @@
 //! The free space of a formatted image, handed out from the front.
 //!
-//! Nothing is ever given back, so what is used is always a prefix of the free runs: the image
-//! stays dense, its rest free in one piece, and the bitmaps follow from one number.
+//! Nothing is ever given back. Dense, what is used is a prefix of the free runs: the image's free
+//! space is in one piece. Apart, metadata comes first, with room behind it, and data in whole
+//! chunks. Around what an older image has in its place, the gaps are filled.
 
+use super::regions::Chunk;
 use super::{PlaceError, PlaceResult};
+use crate::layout::RunSet;
 use std::ops::Range;
 
-/// Free space in allocation units (clusters; blocks without `bigalloc`), in ascending order.
+/// Gaps that are looked at for one that holds all of what is wanted.
+const LOOKS_MAX: usize = 1000;
+
+/// What space is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Data of regular files.
+    Data,
+    /// Everything else.
+    Metadata,
+}
+
+/// Free space in allocation units (clusters; blocks without `bigalloc`).
 #[derive(Clone, Debug)]
-pub(crate) struct Space {
-    free: Vec<Range<u64>>,
-    at: usize,
-    next: u64,
-    used: u64,
+pub(crate) enum Space {
+    /// All in one row.
+    Dense(Cursor),
+    /// Metadata, and data in chunks behind it.
+    Apart {
+        metadata: Cursor,
+        data: Cursor,
+        chunk: Chunk,
+    },
+    /// Around what is in its place already.
+    Around(Gaps),
 }
 
 impl Space {
     /// Free runs in ascending order that do not touch each other.
-    pub(crate) fn new(free: Vec<Range<u64>>) -> Self {
-        let next = free.first().map_or(0, |run| run.start);
-        Self {
-            free,
-            at: 0,
-            next,
-            used: 0,
+    pub(crate) fn dense(free: Vec<Range<u64>>) -> Self {
+        Self::Dense(Cursor::new(free))
+    }
+
+    /// Free runs without those that are used, all of which were free.
+    pub(crate) fn around(free: &[Range<u64>], used: RunSet) -> Self {
+        let free = free.iter().flat_map(|run| used.gaps_in(run.clone()));
+        Self::Around(Gaps {
+            free: free.collect(),
+            first: 0,
+            used,
+        })
+    }
+
+    /// Keeps `room` more units for metadata, and has data begin with the chunk behind them.
+    pub(crate) fn set_apart(self, room: u64, chunk: Chunk) -> Self {
+        let Self::Dense(metadata) = self else {
+            return self;
+        };
+        let (metadata, rest) = metadata.split(room);
+        let whole = rest.into_iter().filter_map(|run| {
+            let run = chunk.after(run.start)..chunk.before(run.end)?;
+            (run.start < run.end).then_some(run)
+        });
+        Self::Apart {
+            metadata,
+            data: Cursor::new(whole.collect()),
+            chunk,
         }
+    }
+
+    /// Leaves units out, and goes on at a multiple of `step`, so that what comes later need not move
+    /// when more comes before it.
+    pub(crate) fn skip(&mut self, units: u64, step: u64) {
+        if let Self::Dense(cursor) = self {
+            cursor.skip(units);
+            if cursor.settle().is_some() {
+                cursor.skip(cursor.next.next_multiple_of(step) - cursor.next);
+            }
+        }
+    }
+
+    /// Has the data that comes now begin with a new chunk, and some space be free before it.
+    pub(crate) fn begin_region(&mut self) {
+        let Self::Apart { data, chunk, .. } = self else {
+            return;
+        };
+        let slack = if data.used == 0 { 0 } else { chunk.slack() };
+        data.next = chunk.after(data.next + slack);
     }
 
     /// The next free units, at most `want` of them, in one run.
     ///
     /// # Errors
     /// [`PlaceError::NoSpace`] when nothing is left.
-    pub(crate) fn take(&mut self, want: u64) -> PlaceResult<Range<u64>> {
-        loop {
-            let Some(run) = self.free.get(self.at) else {
-                return Err(PlaceError::NoSpace {
-                    used: self.used,
-                    more: want,
-                });
-            };
-            if self.next < run.end {
-                let end = run.end.min(self.next.saturating_add(want));
-                let taken = self.next..end;
-                self.next = end;
-                self.used += end - taken.start;
-                return Ok(taken);
-            }
-            self.at += 1;
-            if let Some(run) = self.free.get(self.at) {
-                self.next = run.start;
-            }
+    pub(crate) fn take(&mut self, want: u64, what: Use) -> PlaceResult<Range<u64>> {
+        match self {
+            Self::Dense(cursor) => cursor.take(want),
+            Self::Apart { metadata, .. } if what == Use::Metadata => metadata.take(want),
+            Self::Apart { data, .. } => data.take(want),
+            Self::Around(gaps) => gaps.take(want),
         }
     }
 
     /// Units handed out so far.
     pub(crate) fn used(&self) -> u64 {
-        self.used
+        match self {
+            Self::Dense(cursor) => cursor.used,
+            Self::Apart { metadata, data, .. } => metadata.used + data.used,
+            Self::Around(gaps) => gaps.used.count_in(0..u64::MAX),
+        }
     }
 
     /// The runs handed out so far, in ascending order.
-    pub(crate) fn used_runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.free.iter().take(self.at + 1).map_while(|run| {
-            let end = run.end.min(self.next);
-            (self.next > run.start).then_some(run.start..end)
-        })
+    pub(crate) fn used_runs(&self) -> Vec<Range<u64>> {
+        match self {
+            Self::Dense(cursor) => cursor.taken.clone(),
+            Self::Apart { metadata, data, .. } => {
+                [metadata.taken.as_slice(), data.taken.as_slice()].concat()
+            }
+            Self::Around(gaps) => gaps.used.runs_in(0..u64::MAX).collect(),
+        }
+    }
+}
+
+/// Free runs that are used up from the front.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor {
+    free: Vec<Range<u64>>,
+    at: usize,
+    next: u64,
+    used: u64,
+    /// What was handed out, in runs.
+    taken: Vec<Range<u64>>,
+}
+
+impl Cursor {
+    fn new(free: Vec<Range<u64>>) -> Self {
+        let next = free.first().map_or(0, |run| run.start);
+        Self {
+            free,
+            at: 0,
+            next,
+            used: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Goes to the first unit that is free; `None` when nothing is left.
+    fn settle(&mut self) -> Option<u64> {
+        loop {
+            let run = self.free.get(self.at)?;
+            self.next = self.next.max(run.start);
+            if self.next < run.end {
+                return Some(run.end);
+            }
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, want: u64) -> PlaceResult<Range<u64>> {
+        let Some(end) = self.settle() else {
+            return Err(PlaceError::NoSpace {
+                used: self.used,
+                more: want,
+            });
+        };
+        let run = self.next..end.min(self.next.saturating_add(want));
+        self.next = run.end;
+        self.used += run.end - run.start;
+        match self.taken.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => self.taken.push(run.clone()),
+        }
+        Ok(run)
+    }
+
+    /// Leaves out so many free units, as far as there are any.
+    fn skip(&mut self, mut units: u64) {
+        while units > 0
+            && let Some(end) = self.settle()
+        {
+            let len = units.min(end - self.next);
+            self.next += len;
+            units -= len;
+        }
+    }
+
+    /// Parts what is left behind its next `room` units.
+    fn split(mut self, room: u64) -> (Self, Vec<Range<u64>>) {
+        let mut ahead = self.clone();
+        ahead.skip(room);
+        let rest = match ahead.settle() {
+            None => Vec::new(),
+            Some(_) => {
+                let mut rest = self.free.split_off(ahead.at);
+                if let Some(first) = rest.first_mut() {
+                    if first.start < ahead.next {
+                        self.free.push(first.start..ahead.next);
+                    }
+                    first.start = ahead.next;
+                }
+                rest
+            }
+        };
+        (self, rest)
+    }
+}
+
+/// Gaps between what is in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Gaps {
+    free: Vec<Range<u64>>,
+    /// The first that is not used up.
+    first: usize,
+    used: RunSet,
+}
+
+impl Gaps {
+    /// The front of the first gap that holds all that is wanted, or else of the largest that was
+    /// looked at.
+    fn take(&mut self, want: u64) -> PlaceResult<Range<u64>> {
+        while self.free.get(self.first).is_some_and(Range::is_empty) {
+            self.first += 1;
+        }
+        let looks = self.free.iter().skip(self.first).take(LOOKS_MAX);
+        let fits = |run: &Range<u64>| run.end - run.start >= want;
+        let found = looks.clone().position(fits);
+        let found = found.or_else(|| {
+            let lens = looks.map(|run| run.end - run.start).enumerate();
+            lens.max_by_key(|(at, len)| (*len, std::cmp::Reverse(*at)))
+                .map(|(at, _)| at)
+        });
+        let run = found.and_then(|at| self.free.get_mut(self.first + at));
+        let Some(run) = run.filter(|run| !run.is_empty()) else {
+            return Err(PlaceError::NoSpace {
+                used: self.used.count_in(0..u64::MAX),
+                more: want,
+            });
+        };
+        let taken = run.start..run.end.min(run.start.saturating_add(want));
+        run.start = taken.end;
+        self.used.insert(taken.clone());
+        Ok(taken)
     }
 }
 
@@ -73,26 +251,55 @@ mod tests {
 
     #[test]
     fn space_is_handed_out_in_order_and_never_twice() {
-        let mut space = Space::new(vec![10..20, 30..35, 40..41]);
-        assert_eq!(space.take(4).unwrap(), 10..14);
-        assert_eq!(space.take(100).unwrap(), 14..20);
-        assert_eq!(space.take(5).unwrap(), 30..35);
-        assert_eq!(space.used_runs().collect::<Vec<_>>(), [10..20, 30..35]);
-        assert_eq!(space.take(1).unwrap(), 40..41);
+        let mut space = Space::dense(vec![10..20, 30..35, 40..41]);
+        let mut take = |want| space.take(want, Use::Data);
+        assert_eq!(take(4).unwrap(), 10..14);
+        assert_eq!(take(100).unwrap(), 14..20);
+        assert_eq!(take(5).unwrap(), 30..35);
+        assert_eq!(take(1).unwrap(), 40..41);
         assert!(matches!(
-            space.take(1),
+            take(1),
             Err(PlaceError::NoSpace { used: 16, more: 1 })
         ));
-        assert_eq!(
-            space.used_runs().collect::<Vec<_>>(),
-            [10..20, 30..35, 40..41]
-        );
+        assert_eq!(space.used_runs(), [10..20, 30..35, 40..41]);
     }
 
     #[test]
     fn nothing_used_means_no_runs() {
-        let space = Space::new(std::iter::once(10..20).collect());
-        assert_eq!(space.used_runs().count(), 0);
+        let space = Space::dense(std::iter::once(10..20).collect());
+        assert!(space.used_runs().is_empty());
         assert_eq!(space.used(), 0);
+    }
+
+    #[test]
+    fn data_begins_with_chunks_and_leaves_room_behind_metadata() {
+        let mut space = Space::dense(vec![3..50, 60..200]);
+        space.take(2, Use::Metadata).unwrap();
+        space.skip(2, 4);
+        // Units of which four make a chunk, the first of them at address 1.
+        let mut space = space.set_apart(2, Chunk::new(4, 1));
+        space.begin_region();
+        assert_eq!(space.take(5, Use::Data).unwrap(), 11..16);
+        space.begin_region();
+        assert_eq!(space.take(100, Use::Data).unwrap(), 19..47);
+        assert_eq!(space.take(1, Use::Data).unwrap(), 63..64);
+        assert_eq!(space.take(9, Use::Metadata).unwrap(), 8..10);
+        assert!(space.take(1, Use::Metadata).is_err());
+        assert_eq!(space.used_runs(), [3..5, 8..10, 11..16, 19..47, 63..64]);
+        assert_eq!(space.used(), 2 + 2 + 5 + 28 + 1);
+    }
+
+    #[test]
+    fn gaps_are_filled_by_what_fits() {
+        let free = [0..10, 20..100];
+        let mut used = RunSet::new();
+        used.insert(4..9);
+        used.insert(30..40);
+        let mut space = Space::around(&free, used);
+        assert_eq!(space.take(6, Use::Data).unwrap(), 20..26);
+        assert_eq!(space.take(2, Use::Metadata).unwrap(), 0..2);
+        assert_eq!(space.take(100, Use::Data).unwrap(), 40..100);
+        assert_eq!(space.used(), 5 + 10 + 6 + 2 + 60);
+        assert_eq!(space.used_runs(), [0..2, 4..9, 20..26, 30..100]);
     }
 }

@@ -122,7 +122,7 @@ impl PlannedDevice {
         });
         let (mut draft, placement) = planned?;
         let done = finish(&draft)?;
-        let end_ino = placement.last_ino(&tree) + 1;
+        let end_ino = placement.last_ino() + 1;
         let descriptors = encode_descriptors(draft.layout().geometry(), &done)?;
         Ok(Self {
             fixed: fixed::list(&draft, &done, end_ino)?,

@@ -180,7 +180,7 @@ impl<'p> Filler<'p> {
 
     fn encode_directory(&self, ino: Ino, lblk: u32, bytes: &mut [u8]) -> WriteResult<()> {
         let placement = self.placement;
-        let listing: Listing<'_> = match placement.numbering.node(ino, self.tree.len()) {
+        let listing: Listing<'_> = match placement.numbering.node(ino) {
             Some(id) => placement.listing(self.tree, id),
             None => placement.lost_found_listing(self.tree),
         };

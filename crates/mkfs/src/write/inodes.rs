@@ -35,10 +35,9 @@ impl InodeEncoder<'_> {
     /// # Errors
     /// A number that does not fit the format.
     pub(crate) fn encode(&self, ino: Ino, slot: &mut [u8]) -> WriteResult<()> {
-        let nodes = self.tree.len();
         let shape = &self.placement.shape;
-        let first_attr = self.placement.numbering.end(nodes);
-        if let Some(id) = self.placement.numbering.node(ino, nodes) {
+        let first_attr = self.placement.numbering.end();
+        if let Some(id) = self.placement.numbering.node(ino) {
             let placed = self.placement.placed(self.tree, id);
             let inode = self.of_node(id, &placed)?;
             self.store(ino, &inode, slot)?;
