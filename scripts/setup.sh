@@ -5,6 +5,7 @@ set -euo pipefail
 # program:package, on Debian and Ubuntu; a path stands for a file
 needed=(
     /etc/selinux/default/contexts/files/file_contexts:selinux-policy-default
+    bmaptool:bmap-tools
     bsdtar:libarchive-tools
     bzip2:bzip2
     casync:casync

@@ -372,6 +372,18 @@ pub(crate) struct Plan {
     /// How inode tables are initialised
     #[arg(long, value_name = "HOW", help_heading = "Format")]
     pub(crate) table_init: Option<TableInit>,
+    /// Where data goes: steady or dense
+    ///
+    /// `steady` leaves gaps where there is free space for them, so that a small change of the
+    /// source is a small change of the image. `dense` has all in one row.
+    #[arg(long, value_name = "HOW", help_heading = "Format")]
+    pub(crate) layout: Option<Layout>,
+    /// Make the image like this older one: what is in both keeps its inode numbers and its blocks
+    ///
+    /// Size, block size, inodes, label, UUID and hash seed are those of the older image, too,
+    /// where no option says otherwise.
+    #[arg(long, value_name = "IMAGE", requires = "from")]
+    pub(crate) like: Option<OsString>,
     /// Label, at most 16 bytes
     #[arg(long, value_name = "TEXT", help_heading = "Identity")]
     pub(crate) label: Option<OsString>,
@@ -390,6 +402,15 @@ pub(crate) struct Plan {
     /// Threads; one per processor if not given
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
+}
+
+/// Where data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// With gaps that keep a small change small
+    Steady,
+    /// In one row, with the free space behind it
+    Dense,
 }
 
 /// How inode tables are initialised.
@@ -656,8 +677,12 @@ Examples:
   extant map rootfs.img
   extant map rootfs.img:/usr/bin/python3
   extant map rootfs.img --svg map.svg
+  extant map rootfs.img --used --json
+  extant map rootfs.img --used --bmap > rootfs.img.bmap
 
-In the picture, hold the pointer over a colour to see its meaning and the block it begins at.")]
+In the picture, hold the pointer over a colour to see its meaning and the block it begins at. With \
+--bmap, the map is what bmaptool reads: `bmaptool copy --bmap rootfs.img.bmap rootfs.img /dev/sdX` \
+writes the blocks that are used, and compares their checksums.")]
 pub(crate) struct Map {
     /// The image, or a file in it
     #[arg(value_name = "IMAGE[:/path]")]
@@ -668,6 +693,12 @@ pub(crate) struct Map {
     /// Draw a picture of the image into this file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) svg: Option<PathBuf>,
+    /// Only which blocks are used, for whatever
+    #[arg(long, conflicts_with = "svg")]
+    pub(crate) used: bool,
+    /// With --used, a block map of bmaptool's format (2.0), with a SHA-256 of each range
+    #[arg(long, requires = "used", conflicts_with = "json")]
+    pub(crate) bmap: bool,
 }
 
 /// Check whether an image is consistent

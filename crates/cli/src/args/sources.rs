@@ -7,12 +7,16 @@ use std::ffi::OsString;
 #[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
 pub(crate) struct Sources {
     /// Fill it from a directory, a tar archive (plain or compressed with gzip, zstd, xz, bzip2 or
-    /// lz4), `-` for an archive on standard input, or a container image; may be given more than
-    /// once, each over those before it
+    /// lz4), `-` for an archive on standard input, a container image, or another image of a file
+    /// system or a directory in one; may be given more than once, each over those before it
     ///
     /// An OCI layout and what `docker save` writes are recognised, as a directory, an archive or
     /// standard input. `oci:DIR[:TAG]`, `oci-archive:FILE[:TAG]` and `docker-archive:FILE[:TAG]`
     /// say what it is and which image there. All digests are compared.
+    ///
+    /// `IMAGE`, `IMAGE:/path`, `IMAGE#2:/path` and addresses (see remote.md) name files in an image:
+    /// what `extant mkfs` can write of them is kept, with times, owners, attributes, links, holes
+    /// and flags. Encrypted files and those with fs-verity are refused.
     ///
     /// Of several sources, a directory joins the one that is there and gives it its owner, mode,
     /// times and attributes; everything else takes the place of what had its name.

@@ -1,7 +1,9 @@
 //! `map`: every block accounted for.
 
 use crate::support::{Place, extant, small_plan};
-use extant_testkit::oracle::dumpe2fs_header;
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::tool::tool;
+use std::os::unix::fs::FileExt;
 
 #[test]
 fn every_block_is_in_exactly_one_run_and_free_ones_are_those_of_dumpe2fs() {
@@ -90,4 +92,40 @@ fn a_file_is_shown_with_its_holes() {
     assert_eq!(at, 4 << 20);
     extant(["map", &format!("{image}:/etc")]).fails(1);
     extant(["map", &format!("{image}:/usr/lib/sparse")]).ok();
+}
+
+#[test]
+fn bmaptool_copies_the_blocks_that_are_used_and_compares_them() {
+    for options in [&["-b", "4096"][..], &["-b", "1024"]] {
+        let place = Place::new();
+        let image = place.image(&small_plan(), options);
+        let used = extant(["map", "--used", "--json", &image]).ok().json();
+        let dump = dumpe2fs_header(&place.join("fs.img"));
+        let in_use = dump.number("Block count") - dump.number("Free blocks");
+        assert_eq!(used["used_blocks"], in_use);
+        let runs = used["runs"].as_array().unwrap();
+        let sum: u64 = runs.iter().filter_map(|run| run["len"].as_u64()).sum();
+        assert_eq!(sum, in_use);
+        let text = extant(["map", "--used", &image]).ok().text();
+        assert!(text.starts_with(&format!("{in_use} of ")), "{text}");
+
+        let map = extant(["map", "--used", "--bmap", &image]).ok().stdout;
+        std::fs::write(place.join("fs.bmap"), map).unwrap();
+        let (map, copy) = (place.arg("fs.bmap"), place.arg("copy.img"));
+        let args = ["copy", "--bmap", &map, &image, &copy];
+        tool("bmaptool").args(args).ok();
+        assert_clean(copy.as_ref());
+        let list = |image: &str| extant(["tar", image]).ok().stdout;
+        assert!(list(&image) == list(&copy));
+        // What is damaged is noticed.
+        let file = std::fs::File::options().write(true).open(&image).unwrap();
+        let block = used["block_size"].as_u64().unwrap();
+        let last = runs.last().and_then(|run| run["start"].as_u64()).unwrap();
+        file.write_all_at(b"damage", last * block + 17).unwrap();
+        assert_ne!(tool("bmaptool").args(args).run().code, 0);
+    }
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    assert_eq!(extant(["map", "--bmap", &image]).code, 2);
+    extant(["map", "--used", &format!("{image}:/etc/hostname")]).fails(2);
 }

@@ -210,6 +210,28 @@ fn a_directory_is_served_as_the_image_that_mkfs_makes_of_it() {
 }
 
 #[test]
+fn an_image_is_served_as_the_image_that_mkfs_makes_of_it() {
+    let place = Place::in_memory();
+    let (old, image, copy) = (place.arg("old"), place.arg("image"), place.arg("copy"));
+    extant(["mkfs", &old, "--from", &source(&place)]).ok();
+    let from = format!("{old}:/");
+    extant_with(["mkfs", &image, "--from", &from], |command| {
+        command.env(EPOCH.0, EPOCH.1);
+    })
+    .ok();
+    let socket = format!("unix:{}", place.arg("socket"));
+    let serving = Serving::with(&["--from", &from, "--nbd", &socket], |command| {
+        command.env(EPOCH.0, EPOCH.1);
+    });
+    tool("nbdcopy").args([&serving.uri, &copy]).ok();
+    assert_eq!(serving.end(), Some(0));
+    assert_clean(copy.as_ref());
+    assert!(same(&image, &copy));
+    let far = ["serve", "--from", "nbd://127.0.0.1:1/x:/", "--nbd", &socket];
+    assert!(extant(far).fails(2).stderr.contains("--no-sandbox"));
+}
+
+#[test]
 fn what_is_added_is_served_from_where_it_is() {
     let place = Place::in_memory();
     let source = source(&place);

@@ -5,10 +5,12 @@
 //! | `survey` | what every block of an image is used for |
 //! | `file` | where one file's blocks lie |
 //! | `svg` | the picture |
+//! | `used` | which blocks are used, also as a block map of bmaptool |
 
 mod file;
 mod survey;
 mod svg;
+mod used;
 
 use crate::args::{Map, Whereabouts};
 use crate::failure::{Failure, Outcome};
@@ -23,17 +25,28 @@ use survey::{Kind, Survey};
 
 pub(super) fn run(args: &Map, location: &Whereabouts) -> Outcome {
     let from = ImagePath::parse(&args.path)?;
-    let fs = from.open(location)?;
+    let whole = from.open_whole(location, false)?;
+    let fs = from.open_in(&whole, location)?;
     if from.has_path && from.path.as_os_str() != "/" {
         if args.svg.is_some() {
             return Err(Failure::usage(
                 "--svg draws whole images: name IMAGE without a path",
             ));
         }
+        if args.used {
+            return Err(Failure::usage(
+                "--used is about whole images: name IMAGE without a path",
+            ));
+        }
         return file::run(&fs, &from, args.json);
     }
     let survey = Survey::of(fs.engine())
         .map_err(|e| Failure::new(format!("{}: {e}", shown(&from.image))))?;
+    if args.used {
+        // What lies there, whatever a journal in it says: that is what is copied.
+        let device = from.part_of(&whole, location)?;
+        return used::run(&survey, &*device, args);
+    }
     match &args.svg {
         Some(path) => {
             refuse_over_disk(path, "a picture")?;

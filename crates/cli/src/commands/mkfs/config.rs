@@ -1,9 +1,10 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
+use super::like::Like;
 use super::sources;
 use super::tables::Tables as Owners;
 use super::verity::Verity;
-use crate::args::{self, Mkfs, TableInit, Whereabouts};
+use crate::args::{self, Layout, Mkfs, TableInit, Whereabouts};
 use crate::chunks::Chunking;
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
@@ -22,12 +23,13 @@ use extant_mkfs::source::{
     Whiteouts, read_sources,
 };
 use extant_mkfs::standing::Identity;
-use extant_mkfs::{BuildOptions, Headroom, Size};
+use extant_mkfs::{Arrangement, BuildOptions, Headroom, Size};
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// An image to be made.
 #[derive(Debug)]
@@ -67,6 +69,9 @@ pub(in crate::commands) struct Plan {
     sector_size: u32,
     /// `SOURCE_DATE_EPOCH`: the image shall depend on nothing but the source.
     epoch: Option<u64>,
+    arrangement: Arrangement,
+    /// The image that this one shall be like.
+    like: Option<Like>,
 }
 
 /// What is said on standard output about an image that was made.
@@ -107,7 +112,7 @@ impl Config {
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
             ));
         }
-        let mut from = sources::of_image(args)?;
+        let mut from = sources::of_image(args, location)?;
         if location.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: a new image has no journal to replay",
@@ -198,7 +203,7 @@ impl Plan {
             sector_size: 512,
         };
         let size = size_of(args, Path::new(""), &nowhere)?;
-        let from = sources::named(args)?;
+        let from = sources::named(args, &Whereabouts::default())?;
         let mut plan = Self::new(args, from, size, nowhere.sector_size)?;
         // Threads of their own end when the plan is made, and are not there when clients come.
         plan.threads = plan
@@ -210,7 +215,20 @@ impl Plan {
     /// Checks what was asked for.
     fn new(args: &args::Plan, from: Vec<Source>, size: Size, sector_size: u32) -> Outcome<Self> {
         let epoch = source_date_epoch()?;
-        let format = Format::new(args)?;
+        let mut format = Format::new(args)?;
+        let like = args.like.as_deref().map(Like::open).transpose()?;
+        let size = match &like {
+            Some(like) => {
+                format.liken(like);
+                // A part of a disk has its size.
+                let is_said = args.size.is_some() || args.headroom.is_some();
+                match size {
+                    Size::Auto(_) if !is_said => Size::Bytes(like.size()),
+                    size => size,
+                }
+            }
+            None => size,
+        };
         let asked = args.exclude.iter().map(|p| p.as_bytes());
         let excludes =
             Excludes::new(asked).map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
@@ -255,6 +273,11 @@ impl Plan {
                 Some(threads) => NonZero::new(threads),
             },
             epoch,
+            arrangement: match args.layout {
+                Some(Layout::Dense) => Arrangement::Dense,
+                Some(Layout::Steady) | None => Arrangement::Steady,
+            },
+            like,
         })
     }
 
@@ -312,8 +335,11 @@ impl Plan {
         self.image_config.as_deref()
     }
 
-    /// How to build the image of `tree`.
-    pub(in crate::commands) fn build_options(&self, tree: Option<&Tree>) -> BuildOptions {
+    /// How to build the image of `tree`. An error is a sentence.
+    pub(in crate::commands) fn build_options(
+        &self,
+        tree: Option<&Tree>,
+    ) -> Result<BuildOptions, String> {
         let Format {
             block_size,
             inode_size,
@@ -357,7 +383,13 @@ impl Plan {
             format.root_owner = (owner.uid, owner.gid.unwrap_or(format.root_owner.1));
         }
         format.root_mode = root_mode.unwrap_or(format.root_mode);
-        BuildOptions::new(format, self.size).threads(self.threads)
+        let block_size = format.block_size.unwrap_or(BlockSize::K4);
+        let mut options = BuildOptions::new(format, self.size).threads(self.threads);
+        options.arrangement = self.arrangement;
+        if let (Some(like), Some(tree)) = (&self.like, tree) {
+            options.like = Some(Arc::new(like.former(tree, block_size)?));
+        }
+        Ok(options)
     }
 }
 
@@ -445,6 +477,23 @@ impl Format {
             root_owner: root_owner.transpose()?,
             root_mode: root_mode.transpose()?,
         })
+    }
+}
+
+impl Format {
+    /// Takes from an older image what is not said otherwise.
+    fn liken(&mut self, like: &Like) {
+        let old = like.superblock();
+        self.block_size.get_or_insert(old.block_size());
+        self.inode_size.get_or_insert(old.inode_size());
+        self.uuid.get_or_insert(old.uuid());
+        self.hash_seed.get_or_insert(like.hash_seed());
+        if self.inodes == InodeDensity::BySize {
+            self.inodes = InodeDensity::Count(old.inodes_count());
+        }
+        if self.label.is_empty() {
+            self.label = old.label().to_vec();
+        }
     }
 }
 

@@ -1,16 +1,20 @@
 //! `extant mkfs`.
 //!
-//! `config` turns options into a checked [`Config`]; `sources` reads what the image is filled from;
+//! `config` turns options into a checked [`Config`]; `sources` reads what the image is filled from,
+//! and `image_source` other images; `like` reads one that the new one shall be like;
 //! `tables` has what is put beside the sources, and owners; `replacing` looks at what is in the
 //! image's place; `verity` has hash trees that are made with it; this file does the rest.
 
 mod config;
+mod image_source;
+mod like;
 pub(super) mod replacing;
 pub(super) mod sources;
 mod tables;
 mod verity;
 
 pub(super) use config::{Plan, parse_uuid};
+pub(super) use image_source::remote_name;
 pub(super) use sources::pattern_for;
 pub(super) use tables::hosts_with_data;
 
@@ -119,7 +123,8 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     let tree = config.plan.tree(spool_dir.as_deref());
     let tree = tree.map_err(|e| failure(&config, e))?;
     sources::check_config(&config)?;
-    let mut options = config.plan.build_options(tree.as_ref());
+    let options = config.plan.build_options(tree.as_ref());
+    let mut options = options.map_err(|e| failure(&config, e))?;
     options.replaces = Some(names.image);
     options.dm_verity = config.verity.of_device(args.force)?;
     let (fs_verity, sealed) = config.verity.of_files(tree.as_ref())?.unzip();

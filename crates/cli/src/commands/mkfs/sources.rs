@@ -2,7 +2,8 @@
 
 use super::config::Config;
 use super::failure;
-use crate::args::{Mkfs, Plan};
+use super::image_source;
+use crate::args::{Mkfs, Plan, Whereabouts};
 use crate::container::second_file;
 use crate::failure::{Failure, Outcome};
 use extant::Escaped;
@@ -21,10 +22,12 @@ use std::path::{Path, PathBuf};
 const CONFIG_MAX: u64 = 64 << 20;
 
 /// The sources by their names on the command line.
-pub(super) fn named(args: &Plan) -> Outcome<Vec<Source>> {
+pub(super) fn named(args: &Plan, location: &Whereabouts) -> Outcome<Vec<Source>> {
     let from = args.sources.from.iter();
-    let from =
-        from.map(|text| Source::parse(text).map_err(|e| Failure::usage(format!("--from {e}"))));
+    let from = from.map(|text| match image_source::named(text, location)? {
+        Some(image) => Ok(image),
+        None => Source::parse(text).map_err(|e| Failure::usage(format!("--from {e}"))),
+    });
     let from = from.collect::<Outcome<Vec<Source>>>()?;
     let streams = from.iter().filter(|source| is_stream(source));
     if streams.count() > 1 {
@@ -36,8 +39,8 @@ pub(super) fn named(args: &Plan) -> Outcome<Vec<Source>> {
 }
 
 /// The sources of an image that is written.
-pub(super) fn of_image(args: &Mkfs) -> Outcome<Vec<Source>> {
-    let from = named(&args.plan)?;
+pub(super) fn of_image(args: &Mkfs, location: &Whereabouts) -> Outcome<Vec<Source>> {
+    let from = named(&args.plan, location)?;
     for source in &from {
         refuse_same_file(args, source)?;
     }

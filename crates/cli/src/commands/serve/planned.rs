@@ -12,6 +12,15 @@ use std::sync::Arc;
 
 /// Plans the image, and opens what takes its changes.
 pub(super) fn disk(args: &Serve) -> Outcome<SharedDevice> {
+    let mut remote = args.plan.sources.from.iter();
+    if !args.no_sandbox
+        && let Some(from) = remote.find_map(|from| mkfs::remote_name(from))
+    {
+        return Err(Failure::usage(format!(
+            "--from {from}: the process that answers clients can make no connections; copy the \
+             image here first, or serve to clients that you trust with --no-sandbox"
+        )));
+    }
     let mut plan = Plan::of_served(&args.plan)?;
     let from = plan.from().iter();
     let from: Vec<String> = from
@@ -23,7 +32,7 @@ pub(super) fn disk(args: &Serve) -> Outcome<SharedDevice> {
     let Some(tree) = tree else {
         return Err(failed(&"there is no source"));
     };
-    let options = plan.build_options(Some(&tree));
+    let options = plan.build_options(Some(&tree)).map_err(|e| failed(&e))?;
     mkfs::warn_of_concerns(Some(&tree), &options);
     let device = PlannedDevice::new(tree, &options, name.as_str(), tell).map_err(|e| {
         if mkfs::is_impossible(&e) {
