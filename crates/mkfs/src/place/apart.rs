@@ -2,7 +2,7 @@
 
 use super::regions::{self, Chunk, Regions};
 use super::space::Space;
-use super::{MapKind, Placed, PlaceResult, Placer, about};
+use super::{MapKind, PlaceResult, Placed, Placer, about};
 use crate::source::{FileType, NodeId};
 
 /// Of so many blocks of metadata one is left free behind them, and at least so many behind

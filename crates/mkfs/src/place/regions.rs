@@ -117,7 +117,10 @@ pub(crate) fn chunks(tree: &Tree, shape: &Shape) -> impl Iterator<Item = Chunk> 
         .into_iter()
         .map(|id| tree.extents(id).map(|e| units(e.len)).sum::<u64>())
         .sum();
-    let directories = tree.ids().filter(|id| (tree.kind(*id) == FileType::Directory)).count() as u64;
+    let directories = tree
+        .ids()
+        .filter(|id| tree.kind(*id) == FileType::Directory)
+        .count() as u64;
     let free: u64 = shape.free.iter().map(|run| run.end - run.start).sum();
     let runs = shape.free.len() as u64;
     let left = free.saturating_sub(data + directories + directories / 8);

@@ -10,7 +10,8 @@ use super::builder::{Stored, TreeBuilder};
 use super::data::DataStore;
 use super::error::SourceResult;
 use super::exclude::Excludes;
-use super::model::{DataExtent, Origin, Tree};
+use super::model::{DataExtent, Tree};
+use super::rows::Origin;
 
 /// Reads the files of an image, or of a directory in one, into a tree.
 pub trait ImageReader: fmt::Debug + Send + Sync {
