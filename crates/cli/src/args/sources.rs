@@ -14,9 +14,9 @@ pub(crate) struct Sources {
     /// standard input. `oci:DIR[:TAG]`, `oci-archive:FILE[:TAG]` and `docker-archive:FILE[:TAG]`
     /// say what it is and which image there. All digests are compared.
     ///
-    /// `IMAGE`, `IMAGE:/path`, `IMAGE#2:/path` and addresses (see remote.md) name files in an image:
-    /// what `extant mkfs` can write of them is kept, with times, owners, attributes, links, holes
-    /// and flags. Encrypted files and those with fs-verity are refused.
+    /// `IMAGE`, `IMAGE:/path`, `IMAGE#2:/path` and addresses (see remote.md) name files in an
+    /// image: what `extant mkfs` can write of them is kept, with times, owners, attributes, links,
+    /// holes and flags. Encrypted files and those with fs-verity are refused.
     ///
     /// Of several sources, a directory joins the one that is there and gives it its owner, mode,
     /// times and attributes; everything else takes the place of what had its name.

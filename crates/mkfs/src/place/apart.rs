@@ -64,8 +64,8 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// The most blocks that the map of a file takes, but for the few that an extent tree needs where
-    /// free space is cut.
+    /// The most blocks that the map of a file takes, but for the few that an extent tree needs
+    /// where free space is cut.
     fn map_blocks_at_most(&self, id: NodeId) -> u64 {
         let extents = self.tree.extents(id);
         match self.plan.shape.map_kind {

@@ -43,9 +43,9 @@ impl Former {
         self.nodes.entry(id).or_default().ino = ino;
     }
 
-    /// Says which blocks a directory has there, or a regular file with the same content. Runs are in
-    /// order of the file, and blocks are of the same size in both images. Those that another file or
-    /// the file system itself has taken are not used.
+    /// Says which blocks a directory has there, or a regular file. Runs are
+    /// in order of the file, and blocks are of the same size in both images. Those that another
+    /// file or the file system itself has taken are not used.
     pub fn blocks(&mut self, id: NodeId, runs: Vec<FormerRun>) {
         self.nodes.entry(id).or_default().runs = runs;
     }

@@ -1,9 +1,9 @@
 //! Inode numbers of a tree's nodes.
 //!
 //! Numbers follow the tree's canonical order. Where there are more of them than are needed, they do
-//! so in stretches that end at names which say so ([`Marks`]), each with some numbers left over: one
-//! more file gives new numbers to its own stretch and to no other. Beside an older image, a node
-//! that is in it has the number it has there.
+//! so in stretches that end at names which say so ([`Marks`]), each with some numbers left over:
+//! one more file gives new numbers to its own stretch and to no other. Beside an older image, a
+//! node that is in it has the number it has there.
 
 use super::regions::Marks;
 use super::{LOST_AND_FOUND, Shape};

@@ -1,12 +1,12 @@
 //! Where data begins anew: regions of files that begin at places where chunks do.
 //!
 //! Programs that ship an image as chunks of a fixed size, or keep several versions of one, look for
-//! equal chunks. Data in one dense row moves altogether when a file is added. So the files of a tree
-//! are cut into regions, each of which begins with a new chunk: what is added moves what is behind
-//! it in its own region, and all other regions by whole chunks or not at all. Where a region ends is
-//! said by names and sizes of files, as in content-defined chunking, so that it ends in the same
-//! place in the next build. The files of each source come in a row, those of the first source first:
-//! images on one base have its regions in common.
+//! equal chunks. Data in one dense row moves altogether when a file is added. So the files of a
+//! tree are cut into regions, each of which begins with a new chunk: what is added moves what is
+//! behind it in its own region, and all other regions by whole chunks or not at all. Where a region
+//! ends is said by names and sizes of files, as in content-defined chunking, so that it ends in the
+//! same place in the next build. The files of each source come in a row, those of the first source
+//! first: images on one base have its regions in common.
 
 use super::Shape;
 use crate::source::{FileType, NodeId, Tree};

@@ -69,8 +69,8 @@ impl Space {
         }
     }
 
-    /// Leaves units out, and goes on at a multiple of `step`, so that what comes later need not move
-    /// when more comes before it.
+    /// Leaves units out, and goes on at a multiple of `step`, so that what comes later need not
+    /// move when more comes before it.
     pub(crate) fn skip(&mut self, units: u64, step: u64) {
         if let Self::Dense(cursor) = self {
             cursor.skip(units);

@@ -258,10 +258,9 @@ impl<'t> FileData<'t> {
     }
 
     /// Returns the open file that [`DataExtent::at`] counts in, for callers with their own way of
-    /// reading (large, vectored or asynchronous). `None` if the data is in memory or in an image, or
-    /// there is none.
-    /// A read that ends before the end of an extent means the file has shrunk: call
-    /// [`check_unchanged`](Self::check_unchanged) for the error.
+    /// reading (large, vectored or asynchronous). `None` if the data is in memory or in an image,
+    /// or there is none. A read that ends before the end of an extent means the file has shrunk:
+    /// call [`check_unchanged`](Self::check_unchanged) for the error.
     #[must_use]
     pub const fn file(&self) -> Option<&File> {
         match &self.from {

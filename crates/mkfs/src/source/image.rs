@@ -70,7 +70,8 @@ impl<'a> Stored<'a> {
 
 impl TreeBuilder {
     /// Returns the tree of everything that can be reached from the root, with data that `files`
-    /// gives. `name` is what errors call the image; `warnings` are sentences about what is not kept.
+    /// gives. `name` is what errors call the image; `warnings` are sentences about what is not
+    /// kept.
     ///
     /// # Errors
     ///
