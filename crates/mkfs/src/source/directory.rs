@@ -33,9 +33,9 @@ use super::rows::Origin;
 const BATCH: usize = 256;
 /// Files that are asked about, more or less, before what was found goes into the builder, where it
 /// takes a tenth of the memory.
-const WINDOW: usize = 8192;
+const WINDOW: usize = 4096;
 /// Files of one directory asked about by one thread.
-const CHUNK: usize = 512;
+const CHUNK: usize = 256;
 /// Bytes of directory entries taken from the kernel at once.
 const LISTING_BYTES: usize = 64 << 10;
 

@@ -4,5 +4,6 @@ mod build;
 mod empty_file_systems;
 mod examples;
 mod geometry;
+mod memory;
 mod source;
 mod tables;
