@@ -232,11 +232,18 @@ pub fn build_into(
     progress: &dyn Progress,
 ) -> Result<Report, BuildError> {
     pool(options)?.install(|| {
-        let planned = Planned::new(tree, options)?;
-        let output = output(planned.image_len())?;
-        let tail = planned.dm_verity.as_ref().map(DevicePlan::tail);
-        let tail = tail.transpose()?.flatten();
-        let report = planned.write(&output, tail.as_ref(), progress)?;
+        let made = Planned::new(tree, options).and_then(|planned| {
+            let output = output(planned.image_len())?;
+            let tail = planned.dm_verity.as_ref().map(DevicePlan::tail);
+            let tail = tail.transpose()?.flatten();
+            let report = planned.write(&output, tail.as_ref(), progress)?;
+            Ok((output, tail, report))
+        });
+        if let (Err(_), Some(tree)) = (&made, tree) {
+            // That its source is damaged explains more.
+            tree.prove().map_err(WriteError::from)?;
+        }
+        let (output, tail, report) = made?;
         // An image that is there has its tree.
         tail.map_or(Ok(()), Tail::commit)?;
         output.commit()?;
@@ -384,7 +391,15 @@ impl<'t> Planned<'t> {
             let records = self.draft.take_records();
             let sink = Sink { device, zeroed };
             progress.start(placement.bytes());
-            write_contents(tree, placement, sink, progress)?;
+            // Writing is slower, and one file is written by one thread at a time: what is left to
+            // be compared with its digest takes the others.
+            let mut proven = Ok(());
+            let written = rayon::in_place_scope(|scope| {
+                scope.spawn(|_| proven = tree.prove());
+                write_contents(tree, placement, sink, progress)
+            });
+            proven.map_err(WriteError::from)?;
+            written?;
             tree.check_archive().map_err(WriteError::from)?;
             write_inodes(tree, placement, &self.draft, &records, sink)?;
         }

@@ -117,6 +117,7 @@ impl PlannedDevice {
         }
         let threads = pool(options)?;
         let planned = threads.install(|| {
+            tree.prove().map_err(WriteError::from)?;
             tree.settle_flags().map_err(WriteError::from)?;
             Planned::of_tree(&tree, options)
         });

@@ -99,6 +99,11 @@ pub struct SourceOptions {
     pub whiteouts: Option<Whiteouts>,
     /// Which of the images of an index; by default the only one.
     pub platform: Option<Platform>,
+    /// Leaves it to what makes the image to compare layers with their digests that are read where
+    /// they are: [`build`](crate::build) does so while it writes, and
+    /// [`PlannedDevice::new`](crate::PlannedDevice::new) before anything is read. Until then a tree
+    /// is not known to be what the image says.
+    pub digests_later: bool,
 }
 
 /// Reads a source: a directory, or else an archive (`-` is one on the standard input), or the

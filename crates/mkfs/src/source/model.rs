@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::base::Over;
 use super::data::{DataStore, LateFlags};
+use super::oci::Unproven;
 use super::rows::{Coverage, FileRow, Origin, Payload, Rows};
 pub use extant_format::inode::{FileType, Timestamp};
 
@@ -243,6 +244,8 @@ pub struct Tree {
     pub(crate) late_flags: LateFlags,
     /// The file system that it lies over, if it does.
     pub(crate) over: Option<Box<Over>>,
+    /// Layers that are still to be compared with their digests.
+    pub(crate) unproven: Vec<Unproven>,
     /// What reading the source had to say.
     pub(crate) warnings: Vec<String>,
 }

@@ -17,7 +17,7 @@ use super::directory::{ScanOptions, scan_directory};
 use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
 use super::model::Tree;
-use super::oci;
+use super::oci::{self, Unproven};
 use super::origin::{Form, Source};
 use super::tar::{
     Assembly, Below, Bytes, Survey, TarOptions, add_layer, read_bytes, read_tar, settle, survey,
@@ -131,12 +131,24 @@ enum Opened {
     Image { layers: Vec<Layer>, config: Vec<u8> },
 }
 
+impl Opened {
+    fn layers(&mut self) -> &mut [Layer] {
+        match self {
+            Self::Directory { .. } => &mut [],
+            Self::Archive(layer) => std::slice::from_mut(layer),
+            Self::Image { layers, .. } => layers,
+        }
+    }
+}
+
 /// An archive that is not compressed, and what it takes away.
 struct Layer {
     bytes: Bytes,
     survey: Survey,
     /// What it is called in errors.
     name: PathBuf,
+    /// What is to be compared yet.
+    unproven: Option<Box<Unproven>>,
 }
 
 /// How sources are read.
@@ -266,6 +278,7 @@ impl<'a> Read<'a> {
                     bytes,
                     survey,
                     name: path.to_owned(),
+                    unproven: None,
                 }))
             }
         }
@@ -285,11 +298,17 @@ impl<'a> Read<'a> {
             .par_iter()
             .with_max_len(1)
             .map(|blob| {
-                let bytes = blob.open(&self.tar, &allowed)?;
+                let (bytes, unproven) = blob.open(&self.tar, &allowed)?;
+                let survey = survey(&bytes, &blob.name);
+                if let (Err(_), Some(unproven)) = (&survey, &unproven) {
+                    // That it is damaged explains more.
+                    unproven.prove()?;
+                }
                 Ok(Layer {
-                    survey: survey(&bytes, &blob.name)?,
+                    survey: survey?,
                     bytes,
                     name: blob.name.clone(),
+                    unproven: unproven.map(Box::new),
                 })
             })
             .collect();
@@ -302,6 +321,56 @@ impl<'a> Read<'a> {
 
 /// Puts sources over each other.
 fn pile(
+    sources: Vec<Opened>,
+    options: &SourceOptions,
+    base: Option<Box<dyn Base>>,
+) -> SourceResult<Gathered> {
+    let mut sources = sources;
+    let layers = sources.iter_mut().flat_map(Opened::layers);
+    let unproven: Vec<Unproven> = layers
+        .filter_map(|layer| layer.unproven.take().map(|unproven| *unproven))
+        .collect();
+    let mut proven = Ok(());
+    let piled = rayon::in_place_scope(|scope| {
+        if !options.digests_later {
+            scope.spawn(|_| proven = prove(&unproven));
+        }
+        put_together(sources, options, base)
+    });
+    if piled.is_err() && options.digests_later {
+        // That a layer is damaged explains more.
+        proven = prove(&unproven);
+    }
+    proven?;
+    let mut gathered = piled?;
+    if options.digests_later {
+        gathered.tree.unproven = unproven;
+    }
+    Ok(gathered)
+}
+
+/// Compares layers with their digests, side by side, and gives the first error.
+fn prove(unproven: &[Unproven]) -> SourceResult<()> {
+    let all = unproven.par_iter().with_max_len(1);
+    all.map(Unproven::prove)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+impl Tree {
+    /// Compares what the files are in with its digests, where that was left for
+    /// [later](SourceOptions::digests_later).
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Refused`] for a layer that is not what its digest says; those of reading.
+    pub(crate) fn prove(&self) -> SourceResult<()> {
+        prove(&self.unproven)
+    }
+}
+
+fn put_together(
     sources: Vec<Opened>,
     options: &SourceOptions,
     base: Option<Box<dyn Base>>,

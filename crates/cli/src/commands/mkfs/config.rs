@@ -309,6 +309,7 @@ impl Plan {
             options.spool_dir = spool_dir.map(Path::to_owned);
             options.platform = self.platform.clone();
             options.whiteouts = self.whiteouts;
+            options.digests_later = true;
             let gathered = read_sources(&self.from, &options).map_err(|e| e.to_string())?;
             self.image_config = gathered.config;
             gathered.tree

@@ -78,6 +78,7 @@ impl Canonical {
             source_paths,
             late_flags,
             over,
+            unproven: Vec::new(),
             warnings: Vec::new(),
         })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::data::DataStore;
 use super::super::error::SourceResult;
 use super::super::model::{NodeId, Times, Tree};
+use super::super::oci::Unproven;
 use super::super::rows::{NONE, Origin, Payload};
 use super::ground::Ground;
 use super::{Content, Link, TreeBuilder};
@@ -13,6 +14,7 @@ use super::{Content, Link, TreeBuilder};
 #[derive(Debug)]
 pub(crate) struct Aside {
     stores: Vec<DataStore>,
+    unproven: Vec<Unproven>,
     warnings: Vec<String>,
 }
 
@@ -22,6 +24,7 @@ impl Aside {
     pub(crate) fn begin_source(&mut self, tree: &mut Tree) -> u32 {
         let number = self.stores.len() as u32;
         self.stores.append(&mut tree.stores);
+        self.unproven.append(&mut tree.unproven);
         self.warnings.append(&mut tree.warnings);
         number
     }
@@ -54,6 +57,7 @@ impl TreeBuilder {
             entries: _,
             stores,
             mut source_paths,
+            unproven,
             warnings,
             late_flags: _,
             over,
@@ -70,7 +74,12 @@ impl TreeBuilder {
             source_paths,
             ground: over.map(|over| Box::new(Ground::again(*over))),
         };
-        (builder, Aside { stores, warnings })
+        let aside = Aside {
+            stores,
+            unproven,
+            warnings,
+        };
+        (builder, aside)
     }
 
     /// Gives a regular file other content, and all its times.
@@ -93,6 +102,7 @@ impl TreeBuilder {
     /// Finishes what [`reopen`](Self::reopen) began.
     pub(crate) fn finish_again(self, aside: Aside) -> SourceResult<Tree> {
         let mut tree = self.finish_with(aside.stores)?;
+        tree.unproven = aside.unproven;
         tree.warnings = aside.warnings;
         Ok(tree)
     }

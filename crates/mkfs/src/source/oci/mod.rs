@@ -11,7 +11,8 @@
 //!
 //! Read as the OCI image specification 1.1 has it, and Docker's image specification 1.2. All of it
 //! is hostile input: names are no paths outside, JSON has at most `JSON_MAX` bytes, indexes in
-//! indexes end, and what has a digest is compared with it before it is used.
+//! indexes end, and what has a digest is compared with it before it is used; layers that are read
+//! where they are, at the latest before an image of them is complete.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -60,6 +61,16 @@ pub(super) struct LayerBlob {
     diff_id: Digest,
 }
 
+/// A layer that is read where it is, and still to be compared with its digests.
+#[derive(Debug)]
+pub(crate) struct Unproven {
+    name: PathBuf,
+    bytes: Bytes,
+    /// Of the bytes as they are stored, if it is another than the next.
+    digest: Option<Digest>,
+    diff_id: Digest,
+}
+
 /// Finds the image in a store.
 ///
 /// # Errors
@@ -92,14 +103,19 @@ impl Image {
 }
 
 impl LayerBlob {
-    /// Compares the layer with its digests, and gives it as an archive that is not compressed.
-    /// `allowed` is what all layers of the image may still become.
+    /// Gives the layer as an archive that is not compressed. One that is compressed is compared
+    /// with its digests on the way, and any other is to be compared with them later. `allowed` is
+    /// what all layers of the image may still become.
     ///
     /// # Errors
     ///
     /// [`SourceError::Refused`] if it is not what its digests say, or not compressed as its type
     /// says; those of reading and of spooling.
-    pub(super) fn open(&self, options: &TarOptions, allowed: &Allowance) -> SourceResult<Bytes> {
+    pub(super) fn open(
+        &self,
+        options: &TarOptions,
+        allowed: &Allowance,
+    ) -> SourceResult<(Bytes, Option<Unproven>)> {
         let packing = Packing::of(&head_of(&self.bytes, &self.name)?);
         if let Some(declared) = self.declared
             && declared != packing
@@ -113,31 +129,34 @@ impl LayerBlob {
                 "its type says that it is {declared}, and it is {packing}"
             )));
         }
-        // What is not compressed has one digest, and is read once for it.
-        if let Some(digest) = &self.digest
-            && (packing != Packing::Plain || *digest != self.diff_id)
-        {
-            let mut hasher = Hasher::new(digest);
-            self.bytes.each(&self.name, |bytes| hasher.update(bytes))?;
-            hasher.compare(digest).map_err(|found| {
-                self.refused(format!("its digest is {found}, and should be {digest}"))
-            })?;
+        if packing == Packing::Plain {
+            let unproven = Unproven {
+                name: self.name.clone(),
+                bytes: self.bytes.clone(),
+                digest: self.digest.clone(),
+                diff_id: self.diff_id.clone(),
+            };
+            let bytes = Bytes {
+                is_whole: true,
+                ..self.bytes.clone()
+            };
+            return Ok((bytes, Some(unproven)));
+        }
+        if let Some(digest) = &self.digest {
+            compare(&self.bytes, &self.name, digest, stored_otherwise)?;
         }
         let mut hasher = Hasher::new(&self.diff_id);
         let bytes = settle_layer(&self.bytes, &self.name, options, allowed, |bytes| {
             hasher.update(bytes);
         })?;
-        hasher.compare(&self.diff_id).map_err(|found| {
-            let expected = &self.diff_id;
-            self.refused(format!(
-                "the digest of the archive in it is {found}, and the image's configuration says \
-                 {expected}"
-            ))
-        })?;
-        Ok(Bytes {
+        hasher
+            .compare(&self.diff_id)
+            .map_err(|found| self.refused(configured_otherwise(&found, &self.diff_id)))?;
+        let bytes = Bytes {
             is_whole: true,
             ..bytes
-        })
+        };
+        Ok((bytes, None))
     }
 
     fn refused(&self, problem: String) -> SourceError {
@@ -146,6 +165,48 @@ impl LayerBlob {
             problem,
         }
     }
+}
+
+impl Unproven {
+    /// Compares the layer with its digests.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Refused`] if it is not what they say; those of reading.
+    pub(crate) fn prove(&self) -> SourceResult<()> {
+        // Mostly there is one, and it is read once.
+        if let Some(digest) = self.digest.as_ref().filter(|one| **one != self.diff_id) {
+            compare(&self.bytes, &self.name, digest, stored_otherwise)?;
+        }
+        compare(&self.bytes, &self.name, &self.diff_id, configured_otherwise)
+    }
+}
+
+/// Compares bytes with their digest; `problem` is what is wrong if they have another.
+fn compare(
+    bytes: &Bytes,
+    name: &Path,
+    digest: &Digest,
+    problem: fn(&Digest, &Digest) -> String,
+) -> SourceResult<()> {
+    let mut hasher = Hasher::new(digest);
+    bytes.each(name, |bytes| hasher.update(bytes))?;
+    hasher
+        .compare(digest)
+        .map_err(|found| SourceError::Refused {
+            path: name.to_owned(),
+            problem: problem(&found, digest),
+        })
+}
+
+fn stored_otherwise(found: &Digest, expected: &Digest) -> String {
+    format!("its digest is {found}, and should be {expected}")
+}
+
+fn configured_otherwise(found: &Digest, expected: &Digest) -> String {
+    format!(
+        "the digest of the archive in it is {found}, and the image's configuration says {expected}"
+    )
 }
 
 /// The first bytes, by which compressed data is known.
