@@ -102,7 +102,8 @@ pub struct SourceOptions {
     /// Leaves it to what makes the image to compare layers with their digests that are read where
     /// they are: [`build`](crate::build) does so while it writes, and
     /// [`PlannedDevice::new`](crate::PlannedDevice::new) before anything is read. Until then a tree
-    /// is not known to be what the image says.
+    /// is not known to be what the image says, and an image that is made in place of something has
+    /// taken its place when a layer turns out to be damaged.
     pub digests_later: bool,
 }
 

@@ -291,10 +291,12 @@ impl Plan {
 
     /// Makes what the file system is filled with, if it is with anything; tables are used up. Data
     /// of an archive that cannot be read in place goes to `spool_dir`, or else to where the system
-    /// has temporary files. An error is a sentence.
+    /// has temporary files. With `digests_later`, what is made of the tree may be known to be right
+    /// only when it is complete. An error is a sentence.
     pub(in crate::commands) fn tree(
         &mut self,
         spool_dir: Option<&Path>,
+        digests_later: bool,
     ) -> Result<Option<Tree>, String> {
         let mut tables = std::mem::take(&mut self.tables);
         let mut tree = if self.from.is_empty() {
@@ -309,7 +311,7 @@ impl Plan {
             options.spool_dir = spool_dir.map(Path::to_owned);
             options.platform = self.platform.clone();
             options.whiteouts = self.whiteouts;
-            options.digests_later = true;
+            options.digests_later = digests_later;
             let gathered = read_sources(&self.from, &options).map_err(|e| e.to_string())?;
             self.image_config = gathered.config;
             gathered.tree

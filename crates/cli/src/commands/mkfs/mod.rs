@@ -120,7 +120,9 @@ fn make_at(args: &Mkfs, location: &Whereabouts, on: Option<(SharedDevice, Room)>
     };
     let names = Names { image, second };
     let spool_dir = config.spool_dir();
-    let tree = config.plan.tree(spool_dir.as_deref());
+    // What was there before stays until all is known to be right.
+    let appears = on.is_none() && config.window.is_none() && spool_dir.is_some();
+    let tree = config.plan.tree(spool_dir.as_deref(), appears);
     let tree = tree.map_err(|e| failure(&config, e))?;
     sources::check_config(&config)?;
     let options = config.plan.build_options(tree.as_ref());

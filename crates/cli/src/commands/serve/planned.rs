@@ -28,7 +28,7 @@ pub(super) fn disk(args: &Serve) -> Outcome<SharedDevice> {
         .collect();
     let name = format!("the image of {}", from.join(", "));
     let failed = |e: &dyn Display| Failure::new(format!("{name} cannot be served: {e}"));
-    let tree = plan.tree(None).map_err(|e| failed(&e))?;
+    let tree = plan.tree(None, true).map_err(|e| failed(&e))?;
     let Some(tree) = tree else {
         return Err(failed(&"there is no source"));
     };
