@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use extant_mkfs::source::{Gathered, Source, SourceOptions, SourceResult, read_sources};
+use extant_mkfs::defaults::FormatOptions;
+use extant_mkfs::source::{
+    Addition, Gathered, Source, SourceOptions, SourceResult, Timestamp, additions, read_sources,
+};
+use extant_mkfs::{BuildOptions, Headroom, PlannedDevice, Silent, Size, build};
 use extant_testkit::require_full;
 use extant_testkit::tool::tool;
 use serde_json::{Value, json};
@@ -213,6 +217,54 @@ fn what_differs_from_its_digest_is_refused() {
         &none,
         "the digest of the configuration",
     );
+}
+
+#[test]
+fn a_layer_that_is_compared_later_makes_no_image_if_it_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tar, other) = (layer("f"), layer("g"));
+    let layout = Layout::new(dir.path().join("layout"));
+    layout.index(&[layout.image(&[tar.clone(), other], "amd64")]);
+    let path = layout.path_of(&digest(&tar));
+    let mut later = SourceOptions::default();
+    later.digests_later = true;
+    let image = dir.path().join("image");
+    let format = || FormatOptions::reproducible(0, 0, b"");
+    let options = || BuildOptions::new(format(), Size::Auto(Headroom::Bytes(0)));
+    let build = |tree: &Tree| build(Some(tree), &image, None, &options(), &Silent);
+    let device = |tree| PlannedDevice::new(tree, &options(), "planned", |_| ());
+    let found = || gather(&of(&layout.0), &later);
+    assert!(has(&found().unwrap(), "f"));
+    build(&found().unwrap().tree).unwrap();
+    device(found().unwrap().tree).unwrap();
+    let before = fs::read(&image).unwrap();
+    // One byte of what is in a file, which no header tells.
+    let mut bytes = tar;
+    bytes[512] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    refused(&of(&layout.0), &SourceOptions::default(), "layer 1 of 2");
+    let tree = found().unwrap().tree;
+    let error = build(&tree).expect_err("damaged").to_string();
+    assert!(error.contains("configuration says sha256"), "{error}");
+    assert!(fs::read(&image).unwrap() == before, "what was there stays");
+    let error = device(tree).expect_err("damaged").to_string();
+    assert!(error.contains("configuration says sha256"), "{error}");
+    // The same where the tree was changed, or the image cannot be built for another reason.
+    let tree = found().unwrap().tree;
+    let text = Addition::Text {
+        to: b"/more".to_vec(),
+        text: b"x".to_vec(),
+    };
+    let tree = additions::put(tree, &[text], None, Timestamp::from_secs(0)).unwrap();
+    assert!(build(&tree).is_err());
+    let small = BuildOptions::new(format(), Size::Bytes(1));
+    let error = extant_mkfs::build(Some(&tree), &image, None, &small, &Silent);
+    let error = error.expect_err("damaged, and too small").to_string();
+    assert!(error.contains("configuration says sha256"), "{error}");
+    // So where a header says it first.
+    bytes[0] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    refused(&of(&layout.0), &later, "configuration says sha256");
 }
 
 #[test]
