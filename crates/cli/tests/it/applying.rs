@@ -97,6 +97,50 @@ fn stacks_of_layers_are_what_umoci_unpacks() {
 }
 
 #[test]
+fn what_layers_take_away_is_written_for_overlayfs_as_mkfs_writes_it() {
+    require!(KernelExt4);
+    for (name, layers) in stacks::all() {
+        eprintln!("{name}");
+        let place = Place::in_memory();
+        let layers: Vec<Vec<u8>> = layers.into_iter().map(Tar::end).collect();
+        let paths = archives(&place, &layers);
+        let full: Vec<&str> = (paths.iter().zip(&layers))
+            .filter(|(_, layer)| layer.len() > 1024)
+            .map(|(path, _)| &**path)
+            .collect();
+        let made = place.arg("made.img");
+        let mut args = vec!["mkfs", "-q", "--size", "96M", &made];
+        for layer in &full {
+            args.extend(["--from", layer]);
+        }
+        args.extend(["--whiteouts", "overlay"]);
+        extant(args).ok();
+        let (first, rest) = full.split_first().unwrap();
+        let image = base(&place, "base.img", first);
+        let args = [&["apply", "-q", "--whiteouts", "overlay"], rest, &[&*image]].concat();
+        change(&image, args).ok();
+        assert_is(&image, &seen_by_linux(&made));
+    }
+}
+
+#[test]
+fn the_same_layers_give_the_same_bytes() {
+    let place = Place::in_memory();
+    let layers: Vec<Vec<u8>> = stacks::kinds().into_iter().map(Tar::end).collect();
+    let paths = archives(&place, &layers);
+    let whole = base(&place, "base.img", &paths[0]);
+    let applied = ["a.img", "b.img"].map(|name| {
+        let image = copy_of(&whole, &place.arg(name));
+        extant_with(["apply", "-q", &paths[1], &image], |command| {
+            command.env("SOURCE_DATE_EPOCH", "1700000000");
+        })
+        .ok();
+        fs::read(image).unwrap()
+    });
+    assert!(applied[0] == applied[1]);
+}
+
+#[test]
 fn layers_come_compressed_on_standard_input_and_as_directories() {
     require!(KernelExt4);
     let place = Place::in_memory();
@@ -239,6 +283,8 @@ fn what_cannot_be_done_whole_leaves_all_files_as_they_were() {
         .dir("d/")
         .file("d/f", b"old")
         .dir("fixed/")
+        .dir("fixed/deep/")
+        .file("fixed/deep/f", b"old")
         .file("fixed/f", b"old");
     let large: Vec<u8> = (0..20_u32 << 20).map(|n| (n % 251) as u8).collect();
     let value = "v".repeat(9000);
@@ -262,17 +308,24 @@ fn what_cannot_be_done_whole_leaves_all_files_as_they_were() {
         above(Tar::layer().file("fixed/f", b"new")),
         above(Tar::layer().dir(".extant-apply/")),
         above(Tar::layer().file(".wh.d", b"")),
+        above(Tar::layer().file(".wh.fixed", b"")),
+        above(Tar::layer().file("fixed/.wh..wh..opq", b"")),
     ];
     let paths = archives(&place, &layers);
     let image = place.arg("fs.img");
     extant(["mkfs", "-q", "--size", "16M", &image, "--from", &paths[0]]).ok();
-    extant(["chattr", "+i", &format!("{image}:/fixed/f")]).ok();
+    for name in ["f", "deep/f"] {
+        extant(["chattr", "+i", &format!("{image}:/fixed/{name}")]).ok();
+    }
     refused(&place, &image, &[&paths[1]], "Nothing was changed");
     refused(&place, &image, &[&paths[2]], "nothing was applied");
+    refused(&place, &image, &[&paths[2]], "fs.img:/e: copied without");
     refused(&place, &image, &[&paths[3]], "3.tar");
     refused(&place, &image, &[&paths[4]], "nowhere");
     refused(&place, &image, &[&paths[5]], "chattr");
     refused(&place, &image, &[&paths[6]], "uses itself");
+    refused(&place, &image, &[&paths[8]], "chattr");
+    refused(&place, &image, &[&paths[9]], "chattr");
     let how = ["--whiteouts", "refuse", &paths[7]];
     refused(&place, &image, &how, "--whiteouts refuse");
     // A layer of a container image that is not what its digest says.

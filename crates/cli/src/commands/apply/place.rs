@@ -50,10 +50,15 @@ impl Placing<'_> {
     }
 
     pub(super) fn run(&self, steps: &Steps) -> Outcome {
+        let place_of = |staged: &Path| {
+            let place = self.final_place(steps, staged);
+            place.unwrap_or_else(|| staged.to_owned())
+        };
         let files = OfTrees {
             fs: self.fs,
             dest: self.image,
             threads: self.threads,
+            place_of: &place_of,
         };
         self.make(&files, &steps.staged)?;
         let total = steps.moves.len() + steps.removals.len();

@@ -233,7 +233,7 @@ impl Planner<'_> {
                 }
                 let old = look_at_link(self.fs, &path).map_err(|e| self.image.failure(&e))?;
                 if let Some(old) = old {
-                    self.refuse_fixed(&path, &old)?;
+                    self.refuse_fixed_below(&path, &old)?;
                     let is_dir = old.is_dir();
                     self.steps.removals.push(Removal { path, is_dir });
                     changed += 1;
@@ -276,7 +276,7 @@ impl Planner<'_> {
     /// Plans something new with this name.
     fn put(&mut self, id: NodeId, to: PathBuf, old: Option<&Metadata>) -> Outcome {
         if let Some(old) = old {
-            self.refuse_fixed(&to, old)?;
+            self.refuse_fixed_below(&to, old)?;
         }
         let from = self.stage.join(self.steps.moves.len().to_string());
         self.make(id, from.clone());
@@ -352,6 +352,19 @@ impl Planner<'_> {
             path,
             "may not be changed, as its flags say: take these away with `extant chattr -ia`",
         ))
+    }
+
+    /// As [`refuse_fixed`](Self::refuse_fixed), of everything that goes with a directory.
+    fn refuse_fixed_below(&self, path: &Path, found: &Metadata) -> Outcome {
+        self.refuse_fixed(path, found)?;
+        if !found.is_dir() {
+            return Ok(());
+        }
+        for entry in self.fs.walk(path).map_err(|e| self.image.failure(&e))? {
+            let entry = entry.map_err(|e| self.image.failure(&e))?;
+            self.refuse_fixed(entry.path(), &entry.metadata())?;
+        }
+        Ok(())
     }
 
     /// Refuses directories whose files have to be made in them, since what they hand down cannot be

@@ -155,6 +155,7 @@ fn all(
         tight: Mutex::new(()),
         failed: Mutex::default(),
         threads: threads(args.threads, in_flight),
+        place_of: None,
     };
     copy.bar.total(plan.bytes);
     copy.run(&mut problems);
@@ -189,6 +190,8 @@ pub(in crate::commands) struct OfTrees<'a> {
     pub(in crate::commands) dest: &'a ImagePath,
     /// Threads; 0 for as many as are worth having.
     pub(in crate::commands) threads: usize,
+    /// What messages call the place of a file that goes elsewhere in the end.
+    pub(in crate::commands) place_of: PlaceOf<'a>,
 }
 
 impl OfTrees<'_> {
@@ -221,6 +224,7 @@ impl OfTrees<'_> {
             tight: Mutex::new(()),
             failed: Mutex::default(),
             threads: threads(self.threads, in_flight(self.fs, &[])),
+            place_of: Some(self.place_of),
         };
         work(&copy, &mut problems);
         copy.bar.finish();
@@ -366,7 +370,12 @@ struct Copy<'a> {
     threads: usize,
     /// Places of files whose content was not copied.
     failed: Mutex<HashSet<PathBuf>>,
+    /// What messages call the place of a file that goes elsewhere in the end.
+    place_of: Option<PlaceOf<'a>>,
 }
+
+/// Gives the place that a file has in the end.
+type PlaceOf<'a> = &'a (dyn Fn(&Path) -> PathBuf + Sync);
 
 /// What became of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -430,9 +439,12 @@ impl Copy<'_> {
         if why.is_final() {
             self.stop.store(true, Ordering::Relaxed);
         }
+        let made_at = to;
+        let place = self.place_of.map(|place_of| place_of(to));
+        let to = place.as_deref().unwrap_or(to);
         problems.note(Failure::new(match why {
             // Made under another name first.
-            Why::Image(e) if e.path() != to && e.path().parent() == to.parent() => {
+            Why::Image(e) if e.path() != to && e.path().parent() == made_at.parent() => {
                 self.about(to, &e)
             }
             Why::Image(e) => in_image(&self.dest.image, &e),
