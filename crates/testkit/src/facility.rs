@@ -230,8 +230,12 @@ fn probe_rings() -> Result<(), String> {
 
 fn probe_dm_verity() -> Result<(), String> {
     Facility::LoopDevices.check().map_err(|m| m.to_string())?;
-    if !Path::new("/dev/mapper/control").exists() {
-        return Err("there is no /dev/mapper/control".to_owned());
+    crate::tool::tool("modprobe")
+        .args(["-q", "dm-verity"])
+        .run();
+    let devices = std::fs::read_to_string("/proc/misc").map_err(|e| e.to_string())?;
+    if !devices.contains("device-mapper") {
+        return Err("the kernel has no device mapper".to_owned());
     }
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let data = dir.path().join("data");
@@ -250,7 +254,8 @@ fn probe_dm_verity() -> Result<(), String> {
     };
     let (data, hashes) = (attach(&data)?, attach(&hashes)?);
     let [data, hashes] = [&data, &hashes].map(|device| device.path().display().to_string());
-    crate::verity::Opened::try_new(&data, &hashes, root.unwrap_or_default(), 0).map(drop)
+    let opened = crate::verity::Opened::try_new(&data, &hashes, root.unwrap_or_default(), 0);
+    opened.map(drop).map_err(|said| said.replace('\n', "; "))
 }
 
 fn probe_s3_servers() -> Result<(), String> {

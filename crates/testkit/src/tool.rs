@@ -31,6 +31,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("mksquashfs", "squashfs-tools"),
     ("mkswap", "util-linux"),
+    ("modprobe", "kmod"),
     ("mtree", "mtree-netbsd"),
     ("nbd-server", "nbd-server"),
     ("nbdcopy", "libnbd-bin"),

@@ -21,6 +21,9 @@ struct Full {
     generation: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     extents: Option<u64>,
+    /// Of a file that fs-verity protects: its digest, as `fsverity digest` writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs_verity: Option<String>,
     xattrs: Vec<Attribute>,
 }
 
@@ -58,6 +61,8 @@ struct Found {
     metadata: Metadata,
     target: Option<Vec<u8>>,
     extents: Option<u64>,
+    /// Of a file that fs-verity protects: its digest, or why there is none.
+    digest: Option<Result<String, String>>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -68,20 +73,37 @@ fn look(fs: &Filesystem, from: &ImagePath) -> extant::Result<Found> {
     } else {
         None
     };
-    let extents = if metadata.is_file() {
-        Some(fs.open_file(&from.path)?.extents()?.len() as u64)
+    let file = if metadata.is_file() {
+        Some(fs.open_file(&from.path)?)
     } else {
         None
     };
+    let extents = file.as_ref().map(extant::File::extents).transpose()?;
     let xattrs = fs.xattrs(&from.path)?.into_iter();
     Ok(Found {
         metadata,
         target,
-        extents,
+        extents: extents.map(|extents| extents.len() as u64),
+        digest: file.and_then(|file| digest(&file)),
         xattrs: xattrs
             .map(|(name, value)| (name.as_bytes().to_vec(), value))
             .collect(),
     })
+}
+
+/// The digest of a file that fs-verity protects, or why there is none.
+fn digest(file: &extant::File) -> Option<Result<String, String>> {
+    match file.fs_verity() {
+        Ok(sealed) => {
+            let sealed = sealed?;
+            Some(Ok(format!(
+                "{}:{}",
+                sealed.algorithm(),
+                hex(&sealed.digest())
+            )))
+        }
+        Err(e) => Some(Err(e.to_string())),
+    }
 }
 
 impl Found {
@@ -92,6 +114,7 @@ impl Found {
             flags: self.metadata.lsattr(),
             generation: self.metadata.generation(),
             extents: self.extents,
+            fs_verity: self.digest.and_then(Result::ok),
             xattrs: self.xattrs.iter().map(attribute).collect(),
         }
     }
@@ -117,6 +140,11 @@ impl Found {
         }
         if let Some(extents) = self.extents {
             writeln!(output, "   Map: {extents} extents")?;
+        }
+        match &self.digest {
+            Some(Ok(digest)) => writeln!(output, "Verity: {digest}")?,
+            Some(Err(why)) => writeln!(output, "Verity: none: {why}")?,
+            None => {}
         }
         let bits = metadata.mode().permissions();
         writeln!(output, "  Mode: {bits:04o} {}", mode_text(metadata))?;

@@ -409,6 +409,11 @@ fn what_differs_from_its_hashes_is_not_given_out() {
         let host = fs::read(place.join("tree/sealed").join(name)).unwrap();
         assert!(cat(name).ok().stdout == host, "{name}");
     }
+    let stat = |name: &str| extant(["stat", "--json", &format!("{image}:{name}")]).ok();
+    let (digest, ..) = of_fsverity(&place, &place.join("tree/sealed/large"), &[]);
+    let shown = stat("/sealed/large").lines()[0]["fs_verity"].clone();
+    assert_eq!(shown, format!("sha256:{digest}"));
+    assert!(stat("/plain").lines()[0].get("fs_verity").is_none());
     let plain = extant(["cat", "--verify", &format!("{image}:/plain")]).ok();
     assert_eq!(plain.text(), "plain\n");
     let out = |name: &str| place.join(name);
