@@ -20,6 +20,7 @@ needed=(
     fuse2fs:fuse2fs
     fusermount3:fuse3
     genext2fs:genext2fs
+    genimage:genimage
     getfattr:attr
     git:git
     groff:groff-base
@@ -52,6 +53,7 @@ needed=(
     sgdisk:gdisk
     simg2img:android-sdk-libsparse-utils
     skopeo:skopeo
+    systemd-repart:systemd
     tar:tar
     umoci:umoci
     valgrind:valgrind

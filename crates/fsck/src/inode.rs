@@ -56,6 +56,25 @@ struct Tally {
     /// one.
     split: Option<Run>,
     unwritten: bool,
+    pieces: Pieces,
+}
+
+/// Whether the blocks of a file follow each other on the device, as e2fsck sees it: holes do not
+/// count, and nor do blocks of extent trees.
+#[derive(Debug, Default)]
+struct Pieces {
+    /// The block behind the last one so far.
+    end: Option<u64>,
+    blocks: u64,
+    are_apart: bool,
+}
+
+impl Pieces {
+    fn add(&mut self, first: u64, len: u64) {
+        self.are_apart |= self.end.is_some_and(|end| end != first);
+        self.end = Some(first + len);
+        self.blocks += len;
+    }
 }
 
 impl<'a> Checker<'a> {
@@ -412,6 +431,7 @@ impl<'a> Checker<'a> {
         }
         let volume = self.volume;
         let ratio = volume.cluster_ratio();
+        let has_extents = inode.flags.contains(InodeFlags::EXTENTS);
         let Scan { sink, claims, .. } = scan;
         // The last cluster so far: of the file, and on the device.
         let mut split: Option<(u64, u64)> = None;
@@ -420,9 +440,13 @@ impl<'a> Checker<'a> {
                 tally.claims.node();
                 let cluster = volume.cluster_of(block.get());
                 claims.claim(cluster..cluster + 1);
+                if !has_extents {
+                    tally.pieces.add(block.get(), 1);
+                }
             }
             Piece::Data(run) => {
                 let (lblk, len) = (u64::from(run.lblk), u64::from(run.len));
+                tally.pieces.add(run.pblk, len);
                 tally.end = tally.end.max(lblk + len);
                 if run.unwritten {
                     tally.unwritten = true;
@@ -442,6 +466,14 @@ impl<'a> Checker<'a> {
                 claims.claim(tally.claims.data(clusters, lblk / ratio));
             }
         })?;
+        let per_group = u64::from(volume.geo.blocks_per_group());
+        let Pieces {
+            blocks, are_apart, ..
+        } = tally.pieces;
+        if are_apart && blocks < per_group && ino != Ino::RESIZE {
+            scan.totals.fragmented += 1;
+        }
+        let sink = &mut scan.sink;
         if let Some(run) = tally.misaligned {
             let place = Place::ino(ino).at_lblk(maps::lblk(run.lblk.into()));
             let what = "place inside its cluster";

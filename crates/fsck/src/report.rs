@@ -124,6 +124,8 @@ pub struct Totals {
     pub directories: u64,
     /// Blocks in use, metadata among them.
     pub blocks: u64,
+    /// Files and directories whose blocks are not in one piece, of those smaller than a group.
+    pub fragmented: u64,
 }
 
 /// The outcome of a check.

@@ -123,6 +123,7 @@ impl Scan {
         self.needs_large_file |= other.needs_large_file;
         self.totals.inodes += other.totals.inodes;
         self.totals.directories += other.totals.directories;
+        self.totals.fragmented += other.totals.fragmented;
         self
     }
 

@@ -53,6 +53,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("sgdisk", "gdisk"),
     ("simg2img", "android-sdk-libsparse-utils"),
     ("skopeo", "skopeo"),
+    ("systemd-repart", "systemd"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
     ("tune2fs", "e2fsprogs"),

@@ -83,6 +83,7 @@ impl Args {
             Command::Umount(_) => "umount",
             Command::Stats(_) => "stats",
             Command::Completions(_) => "completions",
+            Command::Links(_) => "links",
             Command::Man(_) => "man",
             _ => return Ok(()),
         };
@@ -200,6 +201,7 @@ impl Command {
                 | Self::Stats(_)
                 | Self::Serve(_)
                 | Self::Completions(_)
+                | Self::Links(_)
                 | Self::Man(_)
         )
     }
@@ -248,6 +250,7 @@ pub(crate) enum Command {
     Stats(Stats),
     Serve(Box<Serve>),
     Completions(Completions),
+    Links(Links),
     Man(Man),
 }
 
@@ -743,6 +746,23 @@ Examples:
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// Make links by which this program is called as mke2fs, e2fsck and others of e2fsprogs
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant links /usr/libexec/extant
+
+With the directory first in PATH, scripts and image builders that call mkfs.ext4 and its relatives \
+use this program. What is in the directory and is no such link is left as it is.")]
+pub(crate) struct Links {
+    /// The directory for the links, which exists
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// What the links name, as it is; by default this program where it lies now
+    #[arg(long, value_name = "PATH")]
+    pub(crate) target: Option<PathBuf>,
 }
 
 /// Write the manual pages

@@ -10,6 +10,7 @@ use crate::progress::Bar;
 use crate::replayed;
 use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -67,14 +68,19 @@ fn check(args: &Check, location: &Whereabouts) -> Result<Report, String> {
             "--superblock is about reading files: a check finds a backup by itself".to_owned(),
         );
     }
-    let image = whole_image(args.image.as_ref()).map_err(text_of)?;
+    judge(&args.image, location, args.verity)
+}
+
+/// What is found in an image, also by the hashes of fs-verity if `verity`; nothing is written.
+pub(super) fn judge(image: &OsStr, location: &Whereabouts, verity: bool) -> Result<Report, String> {
+    let image = whole_image(image).map_err(text_of)?;
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", shown(&image));
     let device = image
         .open(&how(location, &image, false))
         .map_err(|e| e.to_string())?;
     let journal = journal_device(location).map_err(text_of)?;
     let bars = Bars::new("checking");
-    let options = Options::default().as_is(location.as_is).verity(args.verity);
+    let options = Options::default().as_is(location.as_is).verity(verity);
     let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
     let report = match judge(Arc::clone(&device)) {
         Err(e) if e.is_fast_commit() => match replayed::in_memory(device) {

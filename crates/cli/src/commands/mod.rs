@@ -17,6 +17,7 @@ mod exit_codes;
 mod fallocate;
 mod find;
 mod info;
+mod links;
 mod ln;
 mod ls;
 mod man;
@@ -94,6 +95,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Resize(args) => resize::run(&args, location),
         Command::Trim(args) => trim::run(&args, location),
         Command::Completions(args) => completions::run(&args),
+        Command::Links(args) => links::run(&args),
         Command::Man(args) => man::run(&args),
     }
 }

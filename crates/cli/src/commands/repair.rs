@@ -121,29 +121,10 @@ fn revert(args: &Repair, location: &Whereabouts, undo: &Path) -> Result<(), Stri
 
 /// Repairs; returns the exit code if it is not 0.
 fn repair(args: &Repair, location: &Whereabouts) -> Result<Option<u8>, String> {
-    let device = open(args, location)?;
-    let options = repair::Options::default()
-        .now(crate::time::seconds_now_32())
-        .allow_loss(args.allow_loss)
-        .discard_journal(args.discard_journal);
     let bars = Bars::new("repairing");
-    // What can be replayed is, also where it may be given up.
-    let careful = options.discard_journal(false);
-    let plan = match repair::plan(Arc::clone(&device), careful, &bars) {
-        Err(e) if e.is_fast_commit() => match replayed::in_memory(Arc::clone(&device)) {
-            Ok(replayed) => repair::plan_after_replay(device, replayed, options, &bars),
-            Err(_) if args.discard_journal => repair::plan(device, options, &bars),
-            Err(why) => {
-                let advice = "--discard-journal gives them up";
-                let text = format!("{e}; they cannot be replayed ({why}). {advice}");
-                return Err(named(args, &text));
-            }
-        },
-        Err(_) if args.discard_journal => repair::plan(device, options, &bars),
-        done => done,
-    };
+    let plan = worked_out(args, location, &bars);
     bars.finish();
-    let plan = plan.map_err(|e| named(args, &e))?;
+    let plan = plan?;
     let blocks = plan
         .changes
         .iter()
@@ -173,6 +154,35 @@ fn repair(args: &Repair, location: &Whereabouts) -> Result<Option<u8>, String> {
         (true, true) if !args.dry_run => Some(MENDED),
         _ => Some(ERRORS),
     })
+}
+
+/// Finds out how to repair, and writes nothing.
+pub(super) fn worked_out(
+    args: &Repair,
+    location: &Whereabouts,
+    bars: &Bars,
+) -> Result<Plan, String> {
+    let device = open(args, location)?;
+    let options = repair::Options::default()
+        .now(crate::time::seconds_now_32())
+        .allow_loss(args.allow_loss)
+        .discard_journal(args.discard_journal);
+    // What can be replayed is, also where it may be given up.
+    let careful = options.discard_journal(false);
+    let plan = match repair::plan(Arc::clone(&device), careful, bars) {
+        Err(e) if e.is_fast_commit() => match replayed::in_memory(Arc::clone(&device)) {
+            Ok(replayed) => repair::plan_after_replay(device, replayed, options, bars),
+            Err(_) if args.discard_journal => repair::plan(device, options, bars),
+            Err(why) => {
+                let advice = "--discard-journal gives them up";
+                let text = format!("{e}; they cannot be replayed ({why}). {advice}");
+                return Err(named(args, &text));
+            }
+        },
+        Err(_) if args.discard_journal => repair::plan(device, options, bars),
+        done => done,
+    };
+    plan.map_err(|e| named(args, &e))
 }
 
 /// What came of a plan.

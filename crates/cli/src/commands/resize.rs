@@ -10,6 +10,7 @@ use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::time::seconds_now_32;
 use extant_blockdev::SharedDevice;
+use extant_format::superblock::Superblock;
 use extant_fsck::Error;
 use extant_fsck::repair::{
     Options,
@@ -17,16 +18,17 @@ use extant_fsck::repair::{
 };
 use extant_image::Opened;
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 /// What became of it.
 #[derive(Serialize)]
-struct Resized {
+pub(super) struct Resized {
     block_size: u32,
-    blocks_before: u64,
-    blocks: u64,
+    pub(super) blocks_before: u64,
+    pub(super) blocks: u64,
 }
 
 /// Rounds in which a file system is made as small as possible; each makes room for the next, and
@@ -42,6 +44,11 @@ fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
     if args.print_minimum {
         return tell_minimum(args, location);
     }
+    tell(args, &resized(args, location)?)
+}
+
+/// Does what is asked for, and tells nothing.
+pub(super) fn resized(args: &Resize, location: &Whereabouts) -> Outcome<Resized> {
     let mut resized = once(args, location)?;
     // What moved out of the way lets less do. An undo file is of one round.
     if args.minimum && args.undo.is_none() {
@@ -60,7 +67,7 @@ fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
             }
         }
     }
-    tell(args, &resized)
+    Ok(resized)
 }
 
 /// How small a file system can be made.
@@ -73,15 +80,7 @@ struct Least {
 
 /// Goes the rounds of `--minimum` in memory, and says where they lead to.
 fn tell_minimum(args: &Resize, location: &Whereabouts) -> Outcome {
-    let image = whole_image(args.image.as_ref())?;
-    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
-    let device = image.open(&how(location, &image, false).guarded(true));
-    let device = device.map_err(Failure::new)?;
-    let sb = superblock_of(&*device).map_err(|e| named(&e))?;
-    let bars = Bars::new("checking");
-    let minimum = least(device, sb.blocks_count(), &bars);
-    bars.finish();
-    let minimum = minimum.map_err(|e| named(&e))?;
+    let (sb, minimum) = minimum(&args.image, location)?;
     let mut output = Output::new();
     if args.json {
         output.json_pretty(&Least {
@@ -98,6 +97,20 @@ fn tell_minimum(args: &Resize, location: &Whereabouts) -> Outcome {
         )?;
     }
     output.finish()
+}
+
+/// The superblock of an image, and the blocks that it can be brought down to.
+pub(super) fn minimum(image: &OsStr, location: &Whereabouts) -> Outcome<(Superblock, u64)> {
+    let image = whole_image(image)?;
+    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", shown(&image)));
+    let device = image.open(&how(location, &image, false).guarded(true));
+    let device = device.map_err(Failure::new)?;
+    let sb = superblock_of(&*device).map_err(|e| named(&e))?;
+    let bars = Bars::new("checking");
+    let minimum = least(device, sb.blocks_count(), &bars);
+    bars.finish();
+    let minimum = minimum.map_err(|e| named(&e))?;
+    Ok((sb, minimum))
 }
 
 /// The number of blocks at which no round makes less of `blocks`.

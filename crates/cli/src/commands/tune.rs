@@ -10,7 +10,7 @@ use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::record::uuid;
 use crate::time::seconds_now_32;
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::features::Feature;
 use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
@@ -18,8 +18,10 @@ use extant_format::superblock::{
 use extant_format::{FormatError, Structure};
 use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Mount options that can be defaults, by their names.
 const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
@@ -55,22 +57,48 @@ fn tune(args: &Tune, location: &Whereabouts) -> Outcome {
         return list(&sb);
     }
     let settings = settings(args, &sb)?;
+    apply(device, &settings, args.undo.as_deref()).map_err(|e| named(&e))
+}
+
+/// The primary superblock of an image.
+pub(super) fn opened_superblock(image: &OsStr, location: &Whereabouts) -> Outcome<Superblock> {
+    let image = whole_image(image)?;
+    let device = image.open(&how(location, &image, false));
+    let device = device.map_err(Failure::new)?;
+    superblock_of(&*device).map_err(|e| Failure::new(format!("{}: {e}", shown(&image))))
+}
+
+/// Changes settings of an image, which follow from its superblock.
+pub(super) fn change(image: &OsStr, location: &Whereabouts, settings: &tune::Settings) -> Outcome {
+    let image = whole_image(image)?;
+    let device = image.open(&how(location, &image, true));
+    let device = device.map_err(Failure::new)?;
+    let named = |e: String| Failure::new(format!("{}: {e}", shown(&image)));
+    apply(device, settings, None).map_err(named)
+}
+
+/// Works changes out and makes them.
+fn apply(
+    device: SharedDevice,
+    settings: &tune::Settings,
+    undo: Option<&Path>,
+) -> Result<(), String> {
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now_32());
-    let plan = tune::plan(device, &settings, options, &bars);
+    let plan = tune::plan(device, settings, options, &bars);
     bars.finish();
-    let plan = plan.map_err(|e| named(&e))?;
+    let plan = plan.map_err(|e| e.to_string())?;
     if !plan.is_complete() {
-        return Err(named(&"the file system would not be sound afterwards"));
+        return Err("the file system would not be sound afterwards".to_owned());
     }
-    if plan.changes.is_empty().map_err(|e| named(&e))? {
+    if plan.changes.is_empty().map_err(|e| e.to_string())? {
         return Ok(());
     }
-    if let Some(path) = &args.undo {
-        keep(path, &plan).map_err(|e| named(&e))?;
+    if let Some(path) = undo {
+        keep(path, &plan).map_err(|e| e.to_string())?;
     }
     let written = plan.apply();
-    written.map_err(|e| named(&half_written(args.undo.as_deref(), &e)))
+    written.map_err(|e| half_written(undo, &e))
 }
 
 /// The primary superblock: what is not sound is repaired before it is tuned.

@@ -40,6 +40,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
         "Mount or serve an image",
         &["mount", "umount", "stats", "serve"],
     ),
+    ("Stand in for e2fsprogs", &["links"]),
     ("Help", &["completions", "man", "help"]),
 ];
 
@@ -50,7 +51,10 @@ const ALL: &[&str] = &["partition", "offset", "superblock", "as_is", "journal"];
 /// The options about the place of a file system that mean something to a command.
 pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
     match path {
-        ["umount" | "stats" | "completions" | "man" | "help", ..] => &[],
+        [
+            "umount" | "stats" | "completions" | "links" | "man" | "help",
+            ..,
+        ] => &[],
         [
             "mkfs" | "convert" | "apply" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod"
             | "chown" | "relabel" | "touch",
@@ -114,6 +118,13 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "replay" => &[("e2fsck", "8")],
         "serve" => &[("qemu-nbd", "8"), ("nbdkit", "1"), ("nbdcopy", "1")],
         "mount" | "umount" => &[("mount", "8"), ("fstab", "5"), ("fusermount3", "1")],
+        "links" => &[
+            ("mke2fs", "8"),
+            ("e2fsck", "8"),
+            ("resize2fs", "8"),
+            ("tune2fs", "8"),
+            ("dumpe2fs", "8"),
+        ],
         "man" => &[("man", "1")],
         _ => &[],
     }

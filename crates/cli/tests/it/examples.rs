@@ -34,6 +34,7 @@ impl Desk {
             "tree",
             "man1",
             "completions",
+            "links",
         ] {
             dir(name);
         }
@@ -301,6 +302,7 @@ impl Desk {
         let typed = line
             .replace("/mnt", &mount)
             .replace("/etc/bash_completion.d/", "completions/")
+            .replace("/usr/libexec/extant", "links")
             .replace("/usr/share/man/man1", "man1")
             .replace("/var/tmp/", "")
             .replace("/dev/sdb1", "bad.img");

@@ -14,15 +14,20 @@ use crate::report::Sink;
 use crate::survey::Survey;
 use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place, Progress};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::features::{Compat, Feature, Features, Incompat, RoCompat};
-use extant_format::superblock::{ErrorsBehaviour, MountDefaults, RawSuperblock, Superblock};
+use extant_format::superblock::{
+    ErrorsBehaviour, MountDefaults, RawSuperblock, SUPERBLOCK_OFFSET, Superblock, SuperblockFlags,
+};
 use std::sync::Arc;
 
 /// Blocks that Linux wants in a journal beside those for fast commits.
 const JOURNAL_BLOCKS_MIN: u64 = 1024;
 /// Blocks that Linux sets aside for fast commits where the journal does not say how many.
 const FAST_COMMIT_BLOCKS: u64 = 256;
+
+/// Bytes of a text of the superblock, which has a zero behind it.
+const TEXT_MAX: usize = 63;
 
 /// What is to be changed; `None` and empty lists leave what there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,18 @@ pub struct Settings {
     pub last_check: Option<u64>,
     /// Mount options that hold when nothing is asked for, on or off.
     pub mount_defaults: Vec<(MountDefaults, bool)>,
+    /// Mounts since the last check.
+    pub mount_count: Option<u16>,
+    /// Blocks that go to one disk of a RAID before the next.
+    pub stride: Option<u16>,
+    /// Blocks that go to all data disks of a RAID.
+    pub stripe_width: Option<u32>,
+    /// Mount options as text, at most 63 bytes.
+    pub mount_options: Option<Vec<u8>>,
+    /// Where it was mounted last, at most 63 bytes.
+    pub last_mounted: Option<Vec<u8>>,
+    /// Whether code that is being developed may be tested on it.
+    pub for_tests: Option<bool>,
     /// Features, on or off: see [`switch`].
     pub features: Vec<(Feature, bool)>,
 }
@@ -128,6 +145,26 @@ pub fn plan(
     Ok(Plan::new(draft, survey))
 }
 
+/// Notes in the primary superblock that the file system was checked now (seconds since 1970), and
+/// that it was not mounted since. It is the caller that knows that it is sound.
+///
+/// # Errors
+/// No file system, one that is in use, a device that fails.
+pub fn note_check(device: &dyn BlockDevice, now: u32) -> Result<()> {
+    let sb = find_superblock(device, &mut Sink::new())?;
+    super::special::refuse_if_in_use(device, &sb)?;
+    let noted = sb.with(|raw| {
+        raw.lastcheck.set(now);
+        raw.lastcheck_hi = 0;
+        raw.mnt_count.set(0);
+    })?;
+    if noted.encode() == sb.encode() {
+        return Ok(());
+    }
+    device.write_at(SUPERBLOCK_OFFSET, &noted.encode())?;
+    Ok(device.flush()?)
+}
+
 /// Checks a file system that is to be changed; refuses one that was not closed or is not sound.
 pub(super) fn sound(draft: &Draft, sb: &Superblock, progress: &dyn Progress) -> Result<Survey> {
     if sb.needs_recovery() {
@@ -154,6 +191,12 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
     if label.is_some_and(|label| label.len() > 16) {
         return Err(refused("a label has at most 16 bytes"));
     }
+    for text in [&settings.mount_options, &settings.last_mounted] {
+        if text.as_ref().is_some_and(|text| text.len() > TEXT_MAX) {
+            let why = format!("mount options and mount points have at most {TEXT_MAX} bytes");
+            return Err(refused(&why));
+        }
+    }
     let most = sb.blocks_count() / 2;
     if settings.reserved_blocks.is_some_and(|blocks| blocks > most) {
         return Err(refused(&format!("at most {most} blocks can be reserved")));
@@ -176,8 +219,32 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
             raw.uuid = uuid;
         }
         set_reserve(raw, settings);
+        set_texts(raw, settings);
         set_checks(raw, settings);
     })?)
+}
+
+fn set_texts(raw: &mut RawSuperblock, settings: &Settings) {
+    for (to, from) in [
+        (&mut raw.mount_opts, &settings.mount_options),
+        (&mut raw.last_mounted, &settings.last_mounted),
+    ] {
+        if let Some(from) = from {
+            *to = [0; 64];
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        }
+    }
+    if let Some(stride) = settings.stride {
+        raw.raid_stride.set(stride);
+    }
+    if let Some(width) = settings.stripe_width {
+        raw.raid_stripe_width.set(width);
+    }
+    if let Some(on) = settings.for_tests {
+        let mut flags = SuperblockFlags::from_bits_retain(raw.flags.get());
+        flags.set(SuperblockFlags::TEST_FILESYS, on);
+        raw.flags.set(flags.bits());
+    }
 }
 
 fn set_reserve(raw: &mut RawSuperblock, settings: &Settings) {
@@ -201,6 +268,9 @@ fn set_checks(raw: &mut RawSuperblock, settings: &Settings) {
     }
     if let Some(mounts) = settings.max_mounts {
         raw.max_mnt_count.set(mounts as u16);
+    }
+    if let Some(mounts) = settings.mount_count {
+        raw.mnt_count.set(mounts);
     }
     if let Some(seconds) = settings.check_interval {
         raw.checkinterval.set(seconds);

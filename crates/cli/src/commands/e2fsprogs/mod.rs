@@ -10,14 +10,24 @@
 //! | `getopt` | short options, as getopt(3) parts them |
 //! | `number` | numbers with the suffixes of these programs |
 //! | `conf` | `mke2fs.conf` |
-//! | `mke2fs` | making file systems |
+//! | `place` | the device that an operand names |
+//! | `header` | a superblock field by field |
+//! | `mke2fs`, `resize2fs`, `e2fsck`, `tune2fs`, `dumpe2fs`, `e2label` | the program of this name |
 
 mod conf;
+mod dumpe2fs;
+mod e2fsck;
+mod e2label;
 mod getopt;
+mod header;
 mod mke2fs;
 mod number;
+mod place;
+mod resize2fs;
+mod tune2fs;
 
 use crate::failure::{Failure, Outcome, say};
+use crate::time::stand_still_as_e2fsprogs;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,6 +36,11 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     Mke2fs,
+    Resize2fs,
+    E2fsck,
+    Tune2fs,
+    Dumpe2fs,
+    E2label,
 }
 
 /// The version of e2fsprogs whose behaviour the programs have.
@@ -37,6 +52,14 @@ const NAMES: &[(&str, Program)] = &[
     ("mkfs.ext2", Program::Mke2fs),
     ("mkfs.ext3", Program::Mke2fs),
     ("mkfs.ext4", Program::Mke2fs),
+    ("resize2fs", Program::Resize2fs),
+    ("e2fsck", Program::E2fsck),
+    ("fsck.ext2", Program::E2fsck),
+    ("fsck.ext3", Program::E2fsck),
+    ("fsck.ext4", Program::E2fsck),
+    ("tune2fs", Program::Tune2fs),
+    ("dumpe2fs", Program::Dumpe2fs),
+    ("e2label", Program::E2label),
 ];
 
 /// What this program is called as, if it is another one's name.
@@ -56,11 +79,26 @@ impl Called {
         found.map(|&(name, program)| Self { program, name })
     }
 
+    /// All names that are known.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+
     /// Does what the arguments of this process ask for.
     pub(crate) fn run(self) -> ExitCode {
         let args = std::env::args_os().skip(1);
+        // Also where nothing is made: what is noted has a time.
+        if let Err(failure) = stand_still_as_e2fsprogs() {
+            failure.report();
+            return ExitCode::from(self.usage_code());
+        }
         let done = match self.program {
             Program::Mke2fs => mke2fs::run(self.name, args),
+            Program::Resize2fs => resize2fs::run(args),
+            Program::E2fsck => e2fsck::run(args),
+            Program::Tune2fs => tune2fs::run(args),
+            Program::Dumpe2fs => dumpe2fs::run(args),
+            Program::E2label => e2label::run(args),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -75,7 +113,8 @@ impl Called {
     /// The exit code for a command line that makes no sense.
     const fn usage_code(self) -> u8 {
         match self.program {
-            Program::Mke2fs => 1,
+            Program::E2fsck => 16,
+            _ => 1,
         }
     }
 }
@@ -83,9 +122,18 @@ impl Called {
 /// Says which program this is: the one whose behaviour it has, and by which means.
 fn version(name: &str) {
     use std::io::Write;
-    let own = env!("CARGO_PKG_VERSION");
     // With standard error gone there is no place to tell it.
-    let _ = writeln!(std::io::stderr(), "{name} {VERSION} (extant {own})");
+    let _ = writeln!(std::io::stderr(), "{}", version_of(name));
+}
+
+/// The line about the version.
+fn version_of(name: &str) -> String {
+    format!("{name} {VERSION} (extant {})", env!("CARGO_PKG_VERSION"))
+}
+
+/// The command line makes no sense, and this is how the program is called.
+fn usage(text: &str) -> Failure {
+    Failure::usage(text)
 }
 
 /// The text of a value that is text.

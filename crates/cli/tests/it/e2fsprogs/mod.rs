@@ -1,9 +1,14 @@
 //! The command under the names of programs of e2fsprogs, beside the real ones: what they make, how
 //! they end, and the lines that scripts look for.
 
+mod builders;
+mod dumpe2fs;
+mod e2fsck;
 mod mke2fs;
+mod resize2fs;
+mod tune2fs;
 
-use crate::support::Place;
+use crate::support::{Place, extant};
 use extant_testkit::oracle::dumpe2fs;
 use extant_testkit::tool::{Output, Tool, tool};
 use std::collections::BTreeMap;
@@ -39,10 +44,7 @@ impl Links {
     fn new() -> Self {
         let place = Place::new();
         std::fs::create_dir(place.join("bin")).expect("a directory");
-        for name in ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"] {
-            let target = env!("CARGO_BIN_EXE_extant");
-            std::os::unix::fs::symlink(target, place.join("bin").join(name)).expect("a link");
-        }
+        extant(["links", &place.arg("bin")]).ok();
         Self { place }
     }
 

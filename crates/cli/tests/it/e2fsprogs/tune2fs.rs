@@ -1,0 +1,161 @@
+//! `tune2fs` and `e2label` beside the real ones.
+
+use super::{Links, assert_alike, stderr};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::tool::tool;
+use std::fs;
+use std::path::Path;
+
+/// Options that both take.
+const SETS: &[&str] = &[
+    "-L new",
+    "-L a-label-that-is-too-long",
+    "-U 7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e",
+    "-m 1",
+    "-m 2.5",
+    "-r 100",
+    "-c 20 -C 3",
+    "-c -1",
+    "-i 2w",
+    "-i 10d",
+    "-i1m",
+    "-i 0",
+    "-T 20200101",
+    "-T 202001011230",
+    "-o acl,^user_xattr",
+    "-o ^acl,discard",
+    "-o journal_data_writeback",
+    "-e panic",
+    "-e remount-ro",
+    "-u 5 -g root",
+    "-E stride=4,stripe_width=16",
+    "-E mount_opts=noatime",
+    "-E test_fs",
+    "-M /srv/data",
+    "-O ^has_journal",
+    "-f -O ^has_journal -L x",
+    "-O large_dir",
+    "-O metadata_csum_seed",
+    "-O verity,stable_inodes",
+    "-l",
+];
+
+/// What both refuse.
+const REFUSED: &[&str] = &[
+    "-c x",
+    "-i 1x",
+    "-m 99",
+    "-e nothing",
+    "-o nothing",
+    "-O nothing",
+    "-E nothing",
+    "-U nothing",
+    "-u no-such-user",
+    "-T soon",
+    "-j",
+    "-J size=4",
+    "-I 512",
+    "-Z",
+    "",
+];
+
+/// What the real one can do and ours refuses.
+const NOT_DONE: &[&str] = &[
+    "-Q usrquota",
+    "-O quota",
+    "-O ^metadata_csum",
+    "-O orphan_file",
+    "-E hash_alg=tea",
+    "-E force_fsck",
+    "-z undo -L x",
+];
+
+#[test]
+fn the_same_options_change_the_same() {
+    let links = Links::new();
+    let original = links.arg("original");
+    mke2fs(Path::new(&original), 64 << 20, &["-t", "ext4", "-L", "old"]);
+    for options in SETS {
+        let run = |is_ours: bool| {
+            let image = links.arg(if is_ours { "ours" } else { "theirs" });
+            fs::copy(&original, &image).unwrap();
+            let program = links.program("tune2fs", is_ours);
+            let args = options.split_whitespace().chain([&*image]);
+            (program.args(args).run(), image)
+        };
+        let ((we, ours), (they, theirs)) = (run(true), run(false));
+        assert_eq!((we.code, they.code), (0, 0), "{options}: {we} {they}");
+        // The first line is the version.
+        let rest = |text: String| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(rest(we.text()), rest(they.text()), "{options}");
+        assert_alike(Path::new(&ours), Path::new(&theirs), options);
+        assert_clean(Path::new(&ours));
+    }
+}
+
+#[test]
+fn what_is_not_done_is_named_and_nothing_is_written() {
+    let links = Links::new();
+    let image = links.arg("image");
+    mke2fs(Path::new(&image), 64 << 20, &["-t", "ext4"]);
+    let before = fs::read(&image).unwrap();
+    for options in REFUSED {
+        let args: Vec<&str> = options.split_whitespace().chain([&*image]).collect();
+        let they = tool("tune2fs").args(&args).run();
+        let we = links.ours("tune2fs").args(&args).run();
+        assert_eq!((we.code, they.code), (1, 1), "{options}: {we} {they}");
+        assert!(stderr(&we).contains("tune2fs: "), "{options}: {we}");
+    }
+    for options in NOT_DONE {
+        let args = options.split_whitespace().chain([&*image]);
+        let we = links.ours("tune2fs").args(args).run();
+        assert_eq!(we.code, 1, "{options}: {we}");
+        assert!(stderr(&we).contains("tune2fs: "), "{options}: {we}");
+    }
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn labels_are_told_and_changed() {
+    let links = Links::new();
+    let image = links.arg("image");
+    mke2fs(Path::new(&image), 64 << 20, &["-t", "ext4", "-L", "old"]);
+    let label = |is_ours| links.program("e2label", is_ours).arg(&image).ok().text();
+    assert_eq!(
+        (label(true), label(false)),
+        ("old\n".into(), "old\n".into())
+    );
+    for (new, expected) in [
+        ("new", "new\n"),
+        ("", "\n"),
+        ("0123456789abcdefg", "0123456789abcdef\n"),
+    ] {
+        let set = links.ours("e2label").args([&*image, new]).ok();
+        let is_cut = stderr(&set).contains("Warning: label too long, truncating.");
+        assert_eq!(is_cut, new.len() > 16, "{set}");
+        assert_eq!(
+            (label(true), label(false)),
+            (expected.into(), expected.into())
+        );
+    }
+    assert_clean(Path::new(&image));
+    for args in [
+        &[][..],
+        &["a", "b", "c"],
+        &["/nonexistent"],
+        &["/nonexistent", "x"],
+    ] {
+        let refused = links.ours("e2label").args(args).run();
+        assert_eq!(refused.code, 1, "{refused}");
+        assert!(stderr(&refused).starts_with("e2label: "), "{refused}");
+    }
+    let offset = links.arg("disk");
+    let mut disk = vec![0; 1 << 20];
+    disk.extend(fs::read(&image).unwrap());
+    fs::write(&offset, disk).unwrap();
+    let told = links
+        .ours("e2label")
+        .arg(format!("{offset}?offset=1M"))
+        .ok();
+    assert_eq!(told.text(), "0123456789abcdef\n");
+}
