@@ -75,7 +75,8 @@ pub(super) fn smallest(
     };
     let asked = format.inodes;
     let needs = count(tree, &mut format, headroom, sealed)?;
-    let mut size = round(needs.bytes());
+    let tables = needs.inodes.saturating_mul(format.inode_size.into());
+    let mut size = round(needs.bytes().saturating_add(tables));
     for _ in 0..STEPS_MAX {
         format.size = size;
         size = match draft_with_inodes(&mut format, needs.inodes_of(size, asked)) {
@@ -97,7 +98,9 @@ pub(super) fn smallest(
                     }
                 }
             }
-            Err(error) if is_too_small(&error) => round(size + size / 8 + GRAIN),
+            Err(error) if is_too_small(&error) => {
+                least_possible(&mut format, |size| needs.inodes_of(size, asked), size)?
+            }
             Err(error) => return Err(error),
         };
     }
@@ -105,6 +108,44 @@ pub(super) fn smallest(
         used: needs.clusters,
         more: 1,
     }))
+}
+
+/// The least size above `low`, which is too small, of a file system that can be made at all with
+/// the inodes that a size asks for.
+fn least_possible(
+    format: &mut FormatOptions,
+    inodes_of: impl Fn(u64) -> u64,
+    mut low: u64,
+) -> Result<u64, BuildError> {
+    let mut can_be = |size: u64| {
+        format.size = size;
+        match draft_with_inodes(format, inodes_of(size)) {
+            Ok(_) => Ok(None),
+            Err(error) if is_too_small(&error) => Ok(Some(error)),
+            Err(error) => Err(error),
+        }
+    };
+    let mut high = low;
+    let mut steps = 0;
+    loop {
+        high = round(high.saturating_add(high / 8 + GRAIN));
+        let Some(error) = can_be(high)? else {
+            break;
+        };
+        low = high;
+        steps += 1;
+        if steps == STEPS_MAX {
+            return Err(error);
+        }
+    }
+    while low.saturating_add(GRAIN) < high {
+        let middle = round(low.midpoint(high)).min(high - GRAIN);
+        match can_be(middle)? {
+            Some(_) => low = middle,
+            None => high = middle,
+        }
+    }
+    Ok(high)
 }
 
 /// A draft with at least so many inodes, and the format that gives them: a last group that is too

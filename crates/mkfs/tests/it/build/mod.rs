@@ -10,6 +10,7 @@ mod output;
 mod random;
 mod reproducible;
 mod served;
+mod smallest;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ const TIME: u64 = 1_600_000_000;
 const MIB: u64 = 1 << 20;
 
 /// A place for sources and images; in memory where there is one that keeps attributes.
-fn scratch() -> TempDir {
+pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() {
         tempfile::Builder::new()
