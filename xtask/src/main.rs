@@ -1,5 +1,5 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
-//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `verity`.
+//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`.
 
 mod cluster;
 mod concurrency;
@@ -31,6 +31,7 @@ Chores:
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
   cluster   File systems on a Ceph cluster of one node
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
+  geometry  Random options of mkfs beside mke2fs
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
 
@@ -83,6 +84,17 @@ Options:
 
 An ordinary test run does the same for seconds. It needs root, and loop devices.";
 
+const GEOMETRY_HELP: &str = "\
+Random options of mkfs beside mke2fs: all that dumpe2fs says is the same, and e2fsck finds nothing.
+
+Usage: cargo xtask geometry [--sets N] [--seed SEED]
+
+Options:
+  --sets N      How many sets of options [default: 2000]
+  --seed SEED   Repeat the run that printed this seed [default: from the clock]
+
+An ordinary test run does the same for seconds.";
+
 const SOAK_HELP: &str = "\
 Direct and buffered users of one file, in each way of mounting at once, for as long as asked: what
 each reads is what was written last.
@@ -117,6 +129,8 @@ fn main() -> ExitCode {
         Some("cluster") => cluster::cluster(&root(), &args[1..]),
         Some("chains") if help => say(CHAINS_HELP),
         Some("chains") => chains(&args[1..]),
+        Some("geometry") if help => say(GEOMETRY_HELP),
+        Some("geometry") => geometry(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),
         Some("soak") => soak(&args[1..]),
         Some("verity") if help => say(verity::HELP),
@@ -245,6 +259,22 @@ fn chains(args: &[String]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+fn geometry(args: &[String]) -> ExitCode {
+    let mut settings = vec![("EXTANT_GEOMETRY_SETS", String::from("2000"))];
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match (arg.as_str(), rest.next()) {
+            ("--sets", Some(sets)) if sets.parse::<u64>().is_ok() => settings[0].1.clone_from(sets),
+            ("--seed", Some(seed)) => settings.push(("EXTANT_SEED", seed.clone())),
+            _ => {
+                eprintln!("{GEOMETRY_HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    tests_in("extant-mkfs", "geometry::", &settings)
 }
 
 fn soak(args: &[String]) -> ExitCode {

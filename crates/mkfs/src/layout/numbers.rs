@@ -28,6 +28,9 @@ const LAST_GROUP_SPARE: u64 = 50;
 /// Fewest and most blocks of a journal.
 const JOURNAL_MIN: u64 = 1024;
 const JOURNAL_MAX: u64 = 10_240_000;
+/// What goes where a file system is too small for a journal. `fast_commit` says that one may have
+/// such commits, and means nothing without one.
+const WITHOUT_JOURNAL: Compat = Compat::HAS_JOURNAL.union(Compat::ORPHAN_FILE);
 
 /// The numbers being worked out.
 pub(super) struct Numbers<'a> {
@@ -484,15 +487,13 @@ impl<'a> Numbers<'a> {
             JournalSize::BySize => match default_journal_blocks(self.blocks) {
                 Some(blocks) => blocks,
                 None => {
-                    self.features.compat -=
-                        Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT;
+                    self.features.compat -= WITHOUT_JOURNAL;
                     return Ok(());
                 }
             },
             // Whatever was asked for: so small a file system has none.
             JournalSize::Bytes(_) if default_journal_blocks(self.blocks).is_none() => {
-                self.features.compat -=
-                    Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT;
+                self.features.compat -= WITHOUT_JOURNAL;
                 return Ok(());
             }
             JournalSize::Bytes(bytes) => {
@@ -509,8 +510,9 @@ impl<'a> Numbers<'a> {
                 blocks as u32
             }
         };
+        // A share of the usual size, whatever is asked for.
         let fast_commit = if self.features.compat.contains(Compat::FAST_COMMIT) {
-            total / 64
+            default_journal_blocks(self.blocks).unwrap_or(total) / 64
         } else {
             0
         };

@@ -156,6 +156,11 @@ fn cases() -> Vec<Case> {
         case(300 * MIB, "-O orphan_file", |o| features(o, "orphan_file")),
         case(3 * GIB, "-O mmp", |o| features(o, "mmp")),
         case(3 * GIB, "-O fast_commit", |o| features(o, "fast_commit")),
+        case(MIB, "-O fast_commit", |o| features(o, "fast_commit")),
+        case(40 * GIB, "-O fast_commit -J size=64", |o| {
+            features(o, "fast_commit");
+            o.journal = JournalSize::Bytes(64 * MIB);
+        }),
         case(3 * GIB, "-O ^extent,^64bit", |o| {
             features(o, "^extent,^64bit")
         }),
@@ -262,7 +267,8 @@ fn without_checksums(line: &str) -> String {
     kept.join(" ")
 }
 
-fn dump(path: &Path) -> Vec<String> {
+/// All that `dumpe2fs` says of a file system, but for what varies.
+pub(crate) fn dump(path: &Path) -> Vec<String> {
     let output = run("dumpe2fs", &[path.to_str().unwrap()]);
     assert!(
         output.status.success(),
@@ -277,7 +283,7 @@ fn dump(path: &Path) -> Vec<String> {
 }
 
 /// The first few differences, for people.
-fn differences(ours: &[String], theirs: &[String]) -> Vec<String> {
+pub(crate) fn differences(ours: &[String], theirs: &[String]) -> Vec<String> {
     let mut found: Vec<String> = ours
         .iter()
         .zip(theirs)
