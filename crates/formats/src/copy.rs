@@ -22,9 +22,6 @@ const LOOK: usize = 4096;
 /// Bytes that are written before they are sent to the disk, while more is copied.
 const BEHIND: u64 = 32 << 20;
 
-/// Threads at least that copy from a server, the one that writes among them.
-const SERVED: usize = 5;
-
 static NEXT_CLASS: RmwClass = RmwClass::new("next piece to copy");
 
 /// Hears how far a copy is. Called from several threads.
@@ -149,11 +146,16 @@ pub(crate) fn written_behind(
     })
 }
 
-/// Threads to use that read from a device. Those that read from a server mostly wait for it.
+/// Threads to use: one for each processor. Where a server takes several connections, at least one
+/// for each of these and one that writes.
 fn count(from: &dyn BlockDevice, threads: Option<NonZero<usize>>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
-    let least = if from.is_served() { SERVED } else { 1 };
-    threads.map_or_else(|| processors().max(least), NonZero::get)
+    // What takes several large writes at a time gives several pieces at a time.
+    let readers = match from.parallel_writes() {
+        several @ 2.. if from.is_served() => several,
+        _ => 0,
+    };
+    threads.map_or_else(|| processors().max(readers + 1), NonZero::get)
 }
 
 /// Writes a buffer without its long runs of zeros.

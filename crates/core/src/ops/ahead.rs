@@ -18,9 +18,16 @@ pub fn in_flight(fs: &Fs) -> usize {
     fs.device().in_flight().max(1)
 }
 
-/// Tells whether each request to the device is a message to a server, however near.
-pub fn is_served(fs: &Fs) -> bool {
-    fs.device().is_served()
+/// Returns how many threads that read large pieces, each another one, are quicker than one that
+/// reads them all: as many as a server takes connections from. 1 for other devices.
+pub fn parallel_reads(fs: &Fs) -> usize {
+    let device = fs.device();
+    // What takes several large writes at a time gives several pieces at a time.
+    if device.is_served() {
+        device.parallel_writes().max(1)
+    } else {
+        1
+    }
 }
 
 /// Tells whether a large file is better written past memory, from its beginning to its end, in
@@ -28,7 +35,7 @@ pub fn is_served(fs: &Fs) -> bool {
 /// as it comes. Where requests take a round trip, more of them are under way when data is written
 /// back from memory.
 pub fn takes_streams(fs: &Fs, align: u64) -> bool {
-    is_served(fs) && in_flight(fs) < 2 && u64::from(fs.sector()) <= align
+    fs.device().is_served() && in_flight(fs) < 2 && u64::from(fs.sector()) <= align
 }
 
 /// Brings the records of inodes into memory, as those of a directory's entries.

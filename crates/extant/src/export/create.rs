@@ -44,8 +44,8 @@ pub(super) struct Maker<'a> {
     pub(super) buffer: Vec<u8>,
     /// Whether a request to the device takes a round trip.
     pub(super) is_far: bool,
-    /// Whether large files are read by several threads where the device is a server.
-    pub(super) has_readers: bool,
+    /// Threads that read a large file.
+    pub(super) readers: usize,
     /// Content that was read ahead.
     pub(super) ahead: HashMap<Ino, Vec<u8>>,
     pub(super) report: Report,

@@ -7,7 +7,7 @@
 
 use super::attributes::Host;
 use super::create::{Failure, Maker, host, put};
-use super::large::READERS;
+use super::large::MOST_READERS;
 use super::missing::{Attribute, Missing};
 use super::plan::{Item, Link, Place, Plan, ROOT};
 use super::target::OpenDirs;
@@ -176,10 +176,19 @@ impl<'a> Export<'a> {
             is_root: extant_host::euid() == 0,
             buffer: Vec::new(),
             is_far: ops::in_flight(self.fs.fs()) > 1,
-            // Where more threads than these copy files, there is enough under way.
-            has_readers: self.options.threads != 1 && self.threads <= READERS,
+            readers: self.readers(),
             ahead: HashMap::new(),
             report: Report::default(),
+        }
+    }
+
+    /// Threads that read a large file for each that copies files. Where many of these do, there is
+    /// enough under way.
+    fn readers(&self) -> usize {
+        if self.options.threads == 1 || self.threads > MOST_READERS {
+            1
+        } else {
+            ops::parallel_reads(self.fs.fs()).min(MOST_READERS)
         }
     }
 

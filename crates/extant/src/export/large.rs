@@ -14,10 +14,10 @@ use std::thread::{self, Scope};
 
 /// Bytes from which on a file is read so.
 const LARGE: u64 = 8 << 20;
-/// Threads that read.
-pub(super) const READERS: usize = 4;
-/// Pieces that are read, or wait to be written, at a time.
-const UNDER_WAY: usize = 2 * READERS;
+/// Threads that read at most.
+pub(super) const MOST_READERS: usize = 4;
+/// Pieces that are read, or wait to be written, for each of them.
+const UNDER_WAY: usize = 2;
 /// Bytes of a piece.
 const PIECE: u64 = 1 << 20;
 
@@ -54,7 +54,7 @@ impl Lane {
 impl Maker<'_> {
     /// Whether a file of `size` bytes is worth threads that read.
     pub(super) fn is_large(&self, size: u64) -> bool {
-        size >= LARGE && self.has_readers && ops::is_served(self.fs)
+        size >= LARGE && self.readers > 1
     }
 
     /// Copies the content of a large file; what has no blocks stays a hole. Returns where what was
@@ -64,12 +64,12 @@ impl Maker<'_> {
         file: BorrowedFd<'_>,
         inode: &Inode,
     ) -> Result<u64, Failure> {
-        let fs = self.fs;
+        let (fs, readers) = (self.fs, self.readers);
         thread::scope(|scope| {
-            let lanes: Vec<Lane> = (0..READERS)
+            let lanes: Vec<Lane> = (0..readers)
                 .map(|_| Lane::start(scope, fs, inode))
                 .collect();
-            let lane = |number: usize| &lanes[number % READERS];
+            let lane = |number: usize| &lanes[number % readers];
             let mut places = Places {
                 extents: ops::extents(fs, inode),
                 rest: 0..0,
@@ -77,7 +77,7 @@ impl Maker<'_> {
             let mut spare = Vec::new();
             let (mut asked, mut done, mut end) = (0, 0, 0);
             loop {
-                while asked - done < UNDER_WAY
+                while asked - done < UNDER_WAY * readers
                     && let Some(place) = places.next(&mut self.data_left)?
                 {
                     let mut bytes: Vec<u8> = spare.pop().unwrap_or_default();
