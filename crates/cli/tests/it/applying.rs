@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::Instant;
 
 /// What the unpacked tree and the mounted image agree on.
 fn alike() -> Compare {
@@ -385,17 +385,22 @@ fn a_run_that_is_killed_leaves_old_and_new_files_and_another_one_finishes_it() {
     let expected = unpacked(&place, &layout);
     let paths = archives(&place, &layers);
     let whole = base(&place, "base.img", &paths[0]);
+    let image = copy_of(&whole, &place.arg("fs.img"));
+    let begun = Instant::now();
+    extant(["apply", "-q", &paths[1], &image]).ok();
+    let takes = begun.elapsed();
     let mut seen = Vec::new();
-    for delay in [20, 120, 300, 600, 1200] {
+    for percent in [20, 50, 75, 85, 92, 98] {
         let image = copy_of(&whole, &place.arg("fs.img"));
         let mut run = Command::new(env!("CARGO_BIN_EXE_extant"));
         run.args(["apply", "-q", &paths[1], &image]);
         let mut run = run.stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(delay));
+        std::thread::sleep(takes * percent / 100);
         let _ = run.kill();
         run.wait().unwrap();
         e2fsck_recover(Path::new(&image)).unwrap();
         assert_clean(Path::new(&image));
+        let was_left = extant(["stat", &format!("{image}:/.extant-apply")]).code == 0;
         let mut new = 0;
         for number in (0..number_of).step_by(11) {
             let path = format!("{image}:/d/f{number}");
@@ -408,11 +413,11 @@ fn a_run_that_is_killed_leaves_old_and_new_files_and_another_one_finishes_it() {
             );
             new += usize::from(is_new);
         }
-        seen.push(new);
+        seen.push((percent, was_left, new));
         extant(["apply", "-q", &paths[1], &image]).ok();
         assert_is(&image, &expected);
     }
-    eprintln!("new files after each kill: {seen:?}");
+    eprintln!("killed at percent, with the stage left, and so many new files: {seen:?}");
 }
 
 #[test]
