@@ -7,13 +7,17 @@
 use crate::log::Log;
 use crate::overlay::Image;
 use crate::recovery::Recovery;
-use crate::{JournalError, JournalResult};
-use extant_blockdev::AlignedBuf;
+use crate::{JournalError, JournalResult, LogRun};
+use extant_blockdev::{AlignedBuf, Request};
 use extant_format::jbd2::restore_escaped;
 use extant_format::{BlockSize, Pblk};
 
 /// Most bytes read from the log before they are written home.
 const BATCH_BYTES: usize = 1 << 20;
+/// As many where each request takes a round trip: all of a batch are under way together.
+const FAR_BATCH_BYTES: usize = 8 << 20;
+/// Most blocks of one request there.
+const FAR_BLOCKS: usize = 256;
 
 /// What [`Recovery::write_home`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +76,8 @@ struct Batch<'l> {
     size: BlockSize,
     images: Vec<(Pblk, Image)>,
     buf: AlignedBuf,
+    /// The log by its place on the device, where requests are made together.
+    runs: Vec<LogRun>,
     done: WrittenHome,
 }
 
@@ -79,12 +85,22 @@ impl<'l> Batch<'l> {
     /// For so many images.
     fn new(log: &'l Log<'_>, size: BlockSize, images: usize) -> Self {
         // A whole buffer is a mebibyte of fresh memory, and most logs hold a few blocks.
-        let most = (BATCH_BYTES / size.len()).max(1);
+        let bytes = if log.is_far() {
+            FAR_BATCH_BYTES
+        } else {
+            BATCH_BYTES
+        };
+        let most = (bytes / size.len()).max(1);
         Self {
             log,
             size,
             images: Vec::new(),
             buf: AlignedBuf::zeroed(images.min(most) * size.len()),
+            runs: if log.is_far() {
+                log.map().by_place()
+            } else {
+                Vec::new()
+            },
             done: WrittenHome::default(),
         }
     }
@@ -96,11 +112,15 @@ impl<'l> Batch<'l> {
     /// Reads the images from the log and writes them home.
     fn write(&mut self) -> JournalResult<()> {
         let images = std::mem::take(&mut self.images);
-        self.transfer(
-            &images,
-            |image| image.1.at,
-            |batch, offset, bytes| batch.log.device().read_at(offset, bytes),
-        )?;
+        if self.log.is_far() {
+            self.read_together(&images)?;
+        } else {
+            self.transfer(
+                &images,
+                |image| image.1.at,
+                |batch, offset, bytes| batch.log.device().read_at(offset, bytes),
+            )?;
+        }
         for ((_, image), bytes) in images
             .iter()
             .zip(self.buf.chunks_exact_mut(self.size.len()))
@@ -109,13 +129,82 @@ impl<'l> Batch<'l> {
                 restore_escaped(bytes);
             }
         }
-        self.done.writes += self.transfer(
-            &images,
-            |image| image.0,
-            |batch, offset, bytes| batch.log.device().write_at(offset, bytes),
-        )?;
+        self.done.writes += if self.log.is_far() {
+            self.write_together(&images)?
+        } else {
+            self.transfer(
+                &images,
+                |image| image.0,
+                |batch, offset, bytes| batch.log.device().write_at(offset, bytes),
+            )?
+        };
         self.done.blocks += images.len() as u64;
         Ok(())
+    }
+
+    /// Where in the log a block of the device lies.
+    fn in_log(&self, at: Pblk) -> Option<u32> {
+        let after = self.runs.partition_point(|run| run.start <= at);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        let step = u32::try_from(at.get() - run.start.get()).ok()?;
+        run.first.checked_add(step).filter(|_| step < run.len)
+    }
+
+    /// Fills the buffer with the images: from what was read ahead of the log, and the others with
+    /// one batch of reads.
+    fn read_together(&mut self, images: &[(Pblk, Image)]) -> JournalResult<()> {
+        let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
+        let mut missing = Vec::new();
+        let parts = images.iter().zip(buf.chunks_exact_mut(self.size.len()));
+        for ((home, image), bytes) in parts {
+            let kept = self.in_log(image.at);
+            if !kept.is_some_and(|block| self.log.copy_kept(block, bytes)) {
+                missing.push((*home, image.at, bytes));
+            }
+        }
+        let request = |(_, at, bytes): &(Pblk, Pblk, &mut [u8])| {
+            Request::read(self.size.offset_of(*at).unwrap_or(u64::MAX), bytes.len())
+        };
+        let requests = missing.iter().map(request).collect();
+        let done = self.log.device().submit(requests).wait();
+        let mut result = Ok(());
+        for ((block, _, to), done) in missing.into_iter().zip(done) {
+            match done.result.map(|()| done.request.into_read_buf()) {
+                Ok(Some(bytes)) => to.copy_from_slice(&bytes),
+                Ok(None) => {}
+                Err(source) => result = result.and(Err(JournalError::Home { block, source })),
+            }
+        }
+        self.buf = buf;
+        result
+    }
+
+    /// Writes the images home from the buffer with one batch, those that lie side by side with one
+    /// request. Returns how many requests that were.
+    fn write_together(&self, images: &[(Pblk, Image)]) -> JournalResult<u64> {
+        let side_by_side = |a: &(Pblk, Image), b: &(Pblk, Image)| a.0.checked_add(1) == Some(b.0);
+        let groups = images.chunk_by(side_by_side);
+        let groups = groups.flat_map(|group| group.chunks(FAR_BLOCKS));
+        let mut rest: &[u8] = &self.buf;
+        let mut requests = Vec::new();
+        let mut firsts = Vec::new();
+        for group in groups {
+            let Some((first, _)) = group.first() else {
+                continue;
+            };
+            let (part, after) = rest.split_at(group.len() * self.size.len());
+            rest = after;
+            let offset = self.size.offset_of(*first).unwrap_or(u64::MAX);
+            requests.push(Request::write(offset, AlignedBuf::copy_of(part)));
+            firsts.push(*first);
+        }
+        let done = self.log.device().submit(requests).wait();
+        for (block, done) in firsts.iter().zip(done) {
+            let block = *block;
+            let failed = |source| JournalError::Home { block, source };
+            done.result.map_err(failed)?;
+        }
+        Ok(firsts.len() as u64)
     }
 
     /// Moves the images between the buffer and `place` of each of them, with one call for those

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `external` | a journal on a device of its own |
 //! | `map` | where journal blocks lie on the device |
+//! | `ahead` | reading ahead where each request takes a round trip |
 //! | `log` | an opened journal: its superblock, and reading its blocks |
 //! | `scan` | the end of the log: which transactions are whole |
 //! | `revoke` | which images must not be replayed |
@@ -24,13 +25,14 @@
 //!
 //! # Invariants
 //! - Every loop is bounded by the number of blocks in the log, and memory by a few bytes for each
-//!   of them, whatever the blocks hold.
+//!   of them and some mebibytes of what is read ahead, whatever the blocks hold.
 //! - A transaction counts only as a whole: its commit block is there and every checksum the log
 //!   has is right. The last one may be torn, which ends the log; a wrong one in the middle is an
 //!   error, because what follows depends on it.
 //! - No locks, no transactions of its own: this crate knows the disk only.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod error;
 mod external;
 mod fast_commit;

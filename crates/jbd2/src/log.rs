@@ -1,11 +1,13 @@
 //! An opened journal: its superblock, and reading its blocks.
 
+use crate::ahead::Ahead;
 use crate::map::LogMap;
 use crate::recovery::{self, Recovery};
 use crate::{JournalError, JournalResult, LogRun};
 use extant_blockdev::BlockDevice;
 use extant_format::jbd2::{JournalSuperblock, LogArea, LogFormat};
 use extant_format::{BlockSize, Pblk};
+use std::cell::RefCell;
 
 /// An opened journal.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub struct Log<'d> {
     device: &'d dyn BlockDevice,
     map: LogMap,
     superblock: JournalSuperblock,
+    /// What was read ahead, where each request to the device takes a round trip.
+    ahead: Option<RefCell<Ahead>>,
 }
 
 impl<'d> Log<'d> {
@@ -29,10 +33,12 @@ impl<'d> Log<'d> {
     ) -> JournalResult<Self> {
         let map = LogMap::new(runs.to_vec())?;
         let superblock = read_superblock(device, &map, block_size)?;
+        let ahead = (device.in_flight() > 1).then(|| RefCell::new(Ahead::new(block_size.len())));
         Ok(Self {
             device,
             map,
             superblock,
+            ahead,
         })
     }
 
@@ -52,7 +58,9 @@ impl<'d> Log<'d> {
     /// the size of the file system, the limit of where those blocks may belong. A clean log gives
     /// an empty recovery.
     ///
-    /// Takes three passes over the log at most, and memory for a table of its blocks.
+    /// Takes three passes over the log at most, and memory for a table of its blocks. Where each
+    /// request to the device takes a round trip, parts of the log come together, and up to 64 MiB
+    /// of it are kept until this is dropped.
     ///
     /// # Errors
     /// Damage in a transaction that must be replayed, fast commits with unknown features, a device
@@ -93,6 +101,42 @@ impl<'d> Log<'d> {
 
     pub(crate) fn map(&self) -> &LogMap {
         &self.map
+    }
+
+    /// Whether each request to the device takes a round trip.
+    pub(crate) fn is_far(&self) -> bool {
+        self.ahead.is_some()
+    }
+
+    /// Copies journal block `block` into `buf`, if it was read ahead.
+    pub(crate) fn copy_kept(&self, block: u32, buf: &mut [u8]) -> bool {
+        let Some(ahead) = &self.ahead else {
+            return false;
+        };
+        let ahead = ahead.borrow();
+        let piece = ahead.piece(block).and_then(|(first, bytes)| {
+            let at = (block - first) as usize * self.superblock.block_size.len();
+            bytes.get(at..at.checked_add(buf.len())?)
+        });
+        if let Some(bytes) = piece {
+            buf.copy_from_slice(bytes);
+        }
+        piece.is_some()
+    }
+
+    /// Fills `window` with the piece of the log that has journal block `block`, read ahead now
+    /// unless it was before. Returns its first block and how many it has; `None` where that is not
+    /// done, or failed.
+    fn fill_ahead(&self, block: u32, window: &mut Vec<u8>) -> Option<(u32, u32)> {
+        let mut ahead = self.ahead.as_ref()?.borrow_mut();
+        if ahead.piece(block).is_none() {
+            ahead.read(self, block);
+        }
+        let (first, bytes) = ahead.piece(block)?;
+        window.clear();
+        window.extend_from_slice(bytes);
+        let blocks = bytes.len() / self.superblock.block_size.len();
+        Some((first, u32::try_from(blocks).ok()?))
     }
 }
 
@@ -138,6 +182,10 @@ impl<'l> LogReader<'l> {
     }
 
     fn fetch(&mut self, block: u32) -> JournalResult<()> {
+        if let Some((first, len)) = self.log.fill_ahead(block, &mut self.window) {
+            (self.first, self.len) = (first, len);
+            return Ok(());
+        }
         let size = self.log.superblock.block_size;
         let (start, together) = self.log.locate(block)?;
         // Never past the end of the log: what is there has another use.
@@ -153,7 +201,7 @@ impl<'l> LogReader<'l> {
 }
 
 /// The superblock in journal block 0, if it is sound and fits the file system and the runs.
-pub(crate) fn read_superblock(
+fn read_superblock(
     device: &dyn BlockDevice,
     map: &LogMap,
     block_size: BlockSize,
@@ -161,7 +209,16 @@ pub(crate) fn read_superblock(
     let mut record = [0; JournalSuperblock::LEN];
     let (start, _) = map.locate(0)?;
     read_bytes(device, block_size, start, 0, &mut record)?;
-    let superblock = JournalSuperblock::parse(&record)?;
+    parse_superblock(&record, map, block_size)
+}
+
+/// The superblock in `record`, if it is sound and fits the file system and the runs.
+pub(crate) fn parse_superblock(
+    record: &[u8],
+    map: &LogMap,
+    block_size: BlockSize,
+) -> JournalResult<JournalSuperblock> {
+    let superblock = JournalSuperblock::parse(record)?;
     if superblock.block_size != block_size {
         return Err(JournalError::BlockSize {
             journal: superblock.block_size,

@@ -59,6 +59,13 @@ impl LogMap {
         }
     }
 
+    /// The runs by their place on the device.
+    pub(crate) fn by_place(&self) -> Vec<LogRun> {
+        let mut runs = self.runs.clone();
+        runs.sort_unstable_by_key(|run| run.start);
+        runs
+    }
+
     /// The runs by their place on the device: first block, and the block after the last.
     pub(crate) fn places(&self) -> Vec<(u64, u64)> {
         let mut places: Vec<_> = self

@@ -1,9 +1,9 @@
 //! Closing, for good or for a while, and marking as in use.
 
+use crate::Result;
 use crate::fs::Fs;
 use crate::journal::{Journal, Tail};
 use crate::mutants::{Mutant, is_on};
-use crate::{Error, Result};
 
 impl Fs {
     /// Closes the file system: waits for changes that are being made, commits, writes everything
@@ -14,8 +14,8 @@ impl Fs {
     /// nor does one on a file system open for reading.
     ///
     /// # Errors
-    /// [`Error::InUse`] when it is frozen; what the device said, or what stopped the journal
-    /// before. The log is left as it is then, to be replayed.
+    /// [`Error::InUse`](crate::Error::InUse) when it is frozen; what the device said, or what
+    /// stopped the journal before. The log is left as it is then, to be replayed.
     pub fn close(&self) -> Result<()> {
         match self.journal() {
             Ok(journal) if !journal.is_closing() => self.end_changes(|| self.close_alone(journal)),
@@ -90,10 +90,9 @@ impl Fs {
     pub(crate) fn commit_in_use_mark(&self) -> Result<()> {
         let journal = self.journal()?;
         self.commit_superblock(journal)?;
-        self.journal()?.checkpoint_with(Tail::NextCommit)?;
-        let flushed = self.device().flush().map_err(Error::from);
-        // Whatever came next would be lost with the log that nobody knows to be in use.
-        flushed.inspect_err(|e| journal.stop(e))
+        // Should that fail, the journal stops: whatever came next would be lost with the log that
+        // nobody knows to be in use.
+        self.journal()?.checkpoint_with(Tail::FlushedNextCommit)
     }
 
     fn commit_superblock(&self, journal: &Journal) -> Result<()> {

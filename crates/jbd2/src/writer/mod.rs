@@ -42,11 +42,11 @@ mod transaction;
 pub use options::WriterOptions;
 pub use transaction::{LogImage, LogTransaction};
 
-use crate::log::read_superblock;
+use crate::log::parse_superblock;
 use crate::map::LogMap;
 use crate::mutants::{LogMutant, is_on};
 use crate::{JournalError, JournalResult, LogRun};
-use extant_blockdev::{AlignedBuf, DeviceResult, SharedDevice};
+use extant_blockdev::{AlignedBuf, DeviceResult, Request, SharedDevice};
 use extant_format::jbd2::{CommitBlock, IncompatFeatures, JournalSuperblock, LogArea, LogFormat};
 use extant_format::{BlockSize, Tid};
 use options::empty_superblock;
@@ -100,6 +100,8 @@ struct OpenTransaction {
 #[derive(Debug)]
 pub struct LogWriter {
     device: SharedDevice,
+    /// Whether each request to it took a round trip when this began.
+    is_far: bool,
     map: LogMap,
     format: LogFormat,
     area: LogArea,
@@ -116,6 +118,8 @@ pub struct LogWriter {
     /// Committed transactions that the durable tail has not passed, oldest first.
     live: VecDeque<LogSpan>,
     open: Option<OpenTransaction>,
+    /// The writes of that one, where each request takes a round trip: they go with its commit.
+    waiting: Vec<Request>,
     /// The tail that the next commit writes: the first transaction to keep.
     queued: Option<Tid>,
     last_commit: CommitTime,
@@ -144,13 +148,11 @@ impl LogWriter {
         options: WriterOptions,
     ) -> JournalResult<Self> {
         let map = LogMap::new(runs)?;
-        let found = read_superblock(&*device, &map, block_size)?;
-        let mut superblock = empty_superblock(&found, options, first_tid)?;
         let mut superblock_block = AlignedBuf::zeroed(block_size.len());
         let (offset, _) = map.offset(0, block_size)?;
-        device
-            .read_at(offset, &mut superblock_block)
-            .map_err(|source| JournalError::Device { block: 0, source })?;
+        on_device(0, device.read_at(offset, &mut superblock_block))?;
+        let found = parse_superblock(&superblock_block, &map, block_size)?;
+        let mut superblock = empty_superblock(&found, options, first_tid)?;
         let area = superblock.area();
         let in_log = (area.first..area.end).contains(&superblock.head);
         let head = if in_log { superblock.head } else { area.first };
@@ -158,6 +160,7 @@ impl LogWriter {
             superblock.start = head;
         }
         let mut writer = Self {
+            is_far: device.in_flight() > 1,
             device,
             map,
             format: superblock.log_format(),
@@ -169,6 +172,7 @@ impl LogWriter {
             next_tid: first_tid,
             live: VecDeque::new(),
             open: None,
+            waiting: Vec::new(),
             queued: None,
             last_commit: CommitTime {
                 seconds: last_commit_seconds,
@@ -224,7 +228,8 @@ impl LogWriter {
     }
 
     /// Writes a transaction into the log, without its commit block and without a flush. The next
-    /// step is its [`LogWriter::commit`].
+    /// step is its [`LogWriter::commit`]; where each request to the device takes a round trip, all
+    /// of it is written then.
     ///
     /// # Errors
     /// `Full`, `OutOfTurn` (also while another transaction waits for its commit), `ImageSize` and
@@ -250,7 +255,14 @@ impl LogWriter {
         if is_on(LogMutant::CommitBlockFirst) {
             self.commit_too_early(&span, encoded.crc)?;
         }
-        self.guarded(|writer| writer.write_blocks(span.start, &encoded.blocks))?;
+        self.guarded(|writer| {
+            if writer.is_far {
+                writer.waiting = writer.requests(span.start, &encoded.blocks)?;
+                Ok(())
+            } else {
+                writer.write_blocks(span.start, &encoded.blocks)
+            }
+        })?;
         self.head = self.area.advance(span.start, span.len);
         self.used += span.len;
         self.next_tid = span.tid.next();
@@ -456,6 +468,9 @@ impl LogWriter {
             transaction_crc: open.crc,
         };
         let block = LogBlock::Own(AlignedBuf::copy_of(&record.encode(&self.format)));
+        if self.is_far {
+            return self.write_together(at, &block, superblock);
+        }
         if !is_on(LogMutant::FirstFlushDropped) {
             self.flush(at)?;
         }
@@ -467,6 +482,28 @@ impl LogWriter {
             return Ok(());
         }
         self.flush(at)
+    }
+
+    /// Writes a whole commit with one batch: a device that is far may take fewer round trips for it
+    /// than for one request after the other.
+    fn write_together(
+        &mut self,
+        at: u32,
+        block: &LogBlock<'_>,
+        superblock: &JournalSuperblock,
+    ) -> JournalResult<()> {
+        let mut batch = std::mem::take(&mut self.waiting);
+        if !is_on(LogMutant::FirstFlushDropped) {
+            batch.push(Request::Flush);
+        }
+        if *superblock != self.superblock {
+            batch.push(self.superblock_request(superblock)?);
+        }
+        batch.append(&mut self.requests(at, std::slice::from_ref(block))?);
+        if !is_on(LogMutant::SecondFlushDropped) {
+            batch.push(Request::Flush);
+        }
+        on_device(at, self.device.submit(batch).wait_all().map(drop))
     }
 
     /// What [`LogMutant::CommitBlockFirst`] does: the commit block, durable before the transaction
@@ -483,25 +520,65 @@ impl LogWriter {
 
     /// Writes a superblock and flushes; it is ours when both succeeded.
     fn replace_superblock(&mut self, superblock: JournalSuperblock) -> JournalResult<()> {
-        self.write_superblock(&superblock)?;
-        self.flush(0)?;
+        if self.is_far {
+            let batch = vec![self.superblock_request(&superblock)?, Request::Flush];
+            on_device(0, self.device.submit(batch).wait_all().map(drop))?;
+        } else {
+            self.write_superblock(&superblock)?;
+            self.flush(0)?;
+        }
         self.superblock = superblock;
         Ok(())
     }
 
     fn write_superblock(&mut self, superblock: &JournalSuperblock) -> JournalResult<()> {
+        let offset = self.encode_superblock(superblock)?;
+        on_device(0, self.device.write_at(offset, &self.superblock_block))
+    }
+
+    /// The write of a superblock, to be part of a batch.
+    fn superblock_request(&mut self, superblock: &JournalSuperblock) -> JournalResult<Request> {
+        let offset = self.encode_superblock(superblock)?;
+        let block = AlignedBuf::copy_of(&self.superblock_block);
+        Ok(Request::write(offset, block))
+    }
+
+    /// Puts a superblock into its block. Returns where on the device that is.
+    fn encode_superblock(&mut self, superblock: &JournalSuperblock) -> JournalResult<u64> {
         // Everything that changes lies in the first sector, which is written as a whole or not
         // at all.
         for (to, from) in self.superblock_block.iter_mut().zip(superblock.encode()) {
             *to = from;
         }
-        let (offset, _) = self.map.offset(0, self.format.block_size)?;
-        on_device(0, self.device.write_at(offset, &self.superblock_block))
+        Ok(self.map.offset(0, self.format.block_size)?.0)
     }
 
     /// Writes blocks around the ring from journal block `start` on, with one call for each run of
     /// the journal they touch.
     fn write_blocks(&self, start: u32, blocks: &[LogBlock<'_>]) -> JournalResult<()> {
+        self.each_run(start, blocks, |at, offset, slices| {
+            on_device(at, self.device.write_vectored_at(offset, slices))
+        })
+    }
+
+    /// The writes of blocks around the ring from journal block `start` on.
+    fn requests(&self, start: u32, blocks: &[LogBlock<'_>]) -> JournalResult<Vec<Request>> {
+        let mut requests = Vec::new();
+        self.each_run(start, blocks, |_, offset, slices| {
+            requests.push(Request::write_copy(offset, slices));
+            Ok(())
+        })?;
+        Ok(requests)
+    }
+
+    /// Calls `put` for blocks around the ring from journal block `start` on, once for each run of
+    /// the journal they touch, with its first block and where that lies on the device.
+    fn each_run(
+        &self,
+        start: u32,
+        blocks: &[LogBlock<'_>],
+        mut put: impl FnMut(u32, u64, &[IoSlice<'_>]) -> JournalResult<()>,
+    ) -> JournalResult<()> {
         let mut at = start;
         let mut rest = blocks;
         while !rest.is_empty() {
@@ -513,7 +590,7 @@ impl LogWriter {
                 .iter()
                 .map(|block| IoSlice::new(block.bytes()))
                 .collect();
-            on_device(at, self.device.write_vectored_at(offset, &slices))?;
+            put(at, offset, &slices)?;
             at = self.area.advance(at, now.len() as u32);
             rest = later;
         }

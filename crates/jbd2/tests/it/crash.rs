@@ -59,7 +59,12 @@ impl Run {
     fn new(kind: (u32, u32), seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let log = LogMaker::new(kind, 0, 1);
-        let device = Arc::new(RecordingDevice::new(&log.image));
+        let device = if rng.one_in(2) {
+            RecordingDevice::far(&log.image)
+        } else {
+            RecordingDevice::new(&log.image)
+        };
+        let device = Arc::new(device);
         let first = *rng.pick(&[1, 1000, u32::MAX - 4]);
         let writer = start(&device, &log.runs, first, WriterOptions::default()).unwrap();
         Self {

@@ -22,6 +22,8 @@ pub(crate) struct RecordingDevice {
     ops: Mutex<Vec<Op>>,
     /// Operations left until one fails.
     fuse: Mutex<Option<usize>>,
+    /// What it says of requests under way.
+    in_flight: usize,
 }
 
 impl RecordingDevice {
@@ -31,6 +33,15 @@ impl RecordingDevice {
             base: image.to_vec(),
             ops: Mutex::default(),
             fuse: Mutex::default(),
+            in_flight: 1,
+        }
+    }
+
+    /// One that says that each request takes a round trip.
+    pub(crate) fn far(image: &[u8]) -> Self {
+        Self {
+            in_flight: 32,
+            ..Self::new(image)
         }
     }
 
@@ -121,6 +132,10 @@ impl BlockDevice for RecordingDevice {
         }
         self.ops.lock().unwrap().push(Op::Flush);
         Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
     }
 }
 

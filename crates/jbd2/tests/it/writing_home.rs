@@ -42,9 +42,13 @@ fn write_home(device: &dyn BlockDevice, log: &LogMaker) -> Result<u32, JournalEr
 
 #[test]
 fn images_are_written_home_and_the_log_is_emptied() {
-    for kind in KINDS {
+    let devices = [RecordingDevice::new, RecordingDevice::far];
+    for (kind, device) in KINDS
+        .into_iter()
+        .flat_map(|kind| devices.map(|new| (kind, new)))
+    {
         let log = busy_log(kind);
-        let device = Arc::new(RecordingDevice::new(&log.image));
+        let device = Arc::new(device(&log.image));
         let next = write_home(&*device, &log).unwrap();
         assert_home(&log, &device.image());
         let writer = start(&device, &log.runs, next, WriterOptions::default()).unwrap();
@@ -62,16 +66,18 @@ fn images_are_written_home_and_the_log_is_emptied() {
 fn a_crash_while_writing_home_loses_nothing() {
     let mut rng = Rng::new(seed_from_env("a_crash_while_writing_home_loses_nothing"));
     let log = busy_log(KINDS[7]);
-    let device = Arc::new(RecordingDevice::new(&log.image));
-    let next = write_home(&*device, &log).unwrap();
-    start(&device, &log.runs, next, WriterOptions::default()).unwrap();
-    let mut crashes = device.crashes();
-    for op in device.ops() {
-        crashes.follow(&op);
-        for image in crashes.images(&mut rng, 4) {
-            let crashed = RecordingDevice::new(&image);
-            write_home(&crashed, &log).unwrap();
-            assert_home(&log, &crashed.image());
+    for device in [RecordingDevice::new, RecordingDevice::far] {
+        let device = Arc::new(device(&log.image));
+        let next = write_home(&*device, &log).unwrap();
+        start(&device, &log.runs, next, WriterOptions::default()).unwrap();
+        let mut crashes = device.crashes();
+        for op in device.ops() {
+            crashes.follow(&op);
+            for image in crashes.images(&mut rng, 4) {
+                let crashed = RecordingDevice::new(&image);
+                write_home(&crashed, &log).unwrap();
+                assert_home(&log, &crashed.image());
+            }
         }
     }
 }
@@ -79,8 +85,12 @@ fn a_crash_while_writing_home_loses_nothing() {
 #[test]
 fn a_failing_device_is_named_with_the_block() {
     let log = busy_log(KINDS[7]);
-    for good in 0..3 {
-        let device = RecordingDevice::new(&log.image);
+    for (good, far) in [(0, false), (1, false), (2, false), (0, true), (1, true)] {
+        let device = if far {
+            RecordingDevice::far(&log.image)
+        } else {
+            RecordingDevice::new(&log.image)
+        };
         device.fail_after(good);
         let error = write_home(&device, &log).unwrap_err();
         let text = error.to_string();

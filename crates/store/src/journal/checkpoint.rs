@@ -13,11 +13,14 @@ use super::commit::tid;
 use super::{CHECKPOINT, Journal, LOG, Seq, home};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
+use extant_blockdev::Request;
 use extant_format::Pblk;
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
 
 /// Blocks written before threads that drop images get their turn.
 const BATCH: usize = 1024;
+/// As many where each request takes a round trip.
+const FAR_BATCH: usize = 4096;
 
 /// How the tail of the log follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub enum Tail {
     Now,
     /// With the next commit.
     NextCommit,
+    /// With the next commit, but everything is durable at home before.
+    FlushedNextCommit,
     /// Nothing is left in the log, nor will there be: the file system is being closed.
     Empty,
 }
@@ -70,23 +75,40 @@ impl Journal {
                 .map_err(Error::log)?;
         }
         let mut written: Vec<(Pblk, Seq)> = Vec::with_capacity(blocks.len());
-        for blocks in blocks.chunks(BATCH) {
+        let flushes = tail != Tail::NextCommit;
+        // Where each request takes a round trip, the flush goes along with the last writes.
+        let is_far = self.volume.device().in_flight() > 1;
+        let joins = flushes && is_far && !is_on(Mutant::HomeNotFlushed);
+        let most = if is_far { FAR_BATCH } else { BATCH };
+        let mut flushed = None;
+        let mut chunks = blocks.chunks(most).peekable();
+        while let Some(blocks) = chunks.next() {
             self.check_going()?;
             let mut batch = self.queue.begin(blocks);
-            home::write(
+            let ends = joins && chunks.peek().is_none();
+            let begun = ends.then(|| self.flushes.begin());
+            let has_flushed = home::write_then(
                 self.volume.device(),
                 self.volume.block_size(),
                 &batch.images,
+                ends.then_some(Request::Flush),
             )?;
+            flushed = begun.filter(|_| has_flushed);
             written.append(&mut batch.seqs);
         }
         self.counters.checkpoints.inc();
         self.counters.checkpointed.add(written.len() as i64);
-        if tail != Tail::NextCommit {
-            let begun = self.flushes.begin();
-            if !is_on(Mutant::HomeNotFlushed) {
-                self.volume.device().flush()?;
-            }
+        if flushes {
+            let begun = match flushed {
+                Some(begun) => begun,
+                None => {
+                    let begun = self.flushes.begin();
+                    if !is_on(Mutant::HomeNotFlushed) {
+                        self.volume.device().flush()?;
+                    }
+                    begun
+                }
+            };
             self.flushes.done(begun);
             self.counters.flushes.inc();
         }
@@ -96,7 +118,7 @@ impl Journal {
             let first_live = Some(tid(upto.next()));
             match tail {
                 Tail::Now => writer.set_tail(first_live),
-                Tail::NextCommit => writer.queue_tail(first_live),
+                Tail::NextCommit | Tail::FlushedNextCommit => writer.queue_tail(first_live),
                 Tail::Empty => writer.close(),
             }
             .map_err(Error::log)?;

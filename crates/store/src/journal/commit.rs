@@ -29,6 +29,7 @@ use super::queue::Image;
 use super::{FlushTicket, Journal, LOG, Seq, home};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
+use extant_blockdev::Request;
 use extant_format::{Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
 use extant_sync::{
@@ -413,8 +414,11 @@ impl Journal {
             Some(log) => self.write_log(log, seq, &revoked, &images)?,
             None => {
                 self.check_going()?;
-                home::write(self.volume.device(), self.volume.block_size(), &images)?;
-                self.volume.device().flush()?;
+                let device = self.volume.device();
+                let size = self.volume.block_size();
+                if !home::write_then(device, size, &images, Some(Request::Flush))? {
+                    device.flush()?;
+                }
                 self.counters.flushes.inc();
             }
         }

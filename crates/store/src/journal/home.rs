@@ -9,12 +9,25 @@ use std::io::IoSlice;
 /// Most blocks that one write carries.
 const MOST_BLOCKS: usize = 256;
 /// Most writes that are under way together, whose content is in memory twice.
-const MOST_REQUESTS: usize = 256;
+const MOST_REQUESTS: usize = 1024;
 
 /// Writes images, ascending by block, with one request for those that lie side by side; all of them
 /// are under way together where each would take a round trip. Does not flush.
 pub(super) fn write(device: &SharedDevice, size: BlockSize, images: &[Image]) -> Result<()> {
+    write_then(device, size, images, None).map(drop)
+}
+
+/// Writes images as [`write`] does. With a `flush`, that may be done along with the last of them;
+/// returns whether it was.
+pub(super) fn write_then(
+    device: &SharedDevice,
+    size: BlockSize,
+    images: &[Image],
+    flush: Option<Request>,
+) -> Result<bool> {
     let is_far = device.in_flight() > 1;
+    let mut flush = flush.filter(|_| is_far);
+    let mut has_flushed = false;
     let mut requests = Vec::new();
     let mut rest = images;
     while let Some((first, _)) = rest.split_first() {
@@ -33,9 +46,13 @@ pub(super) fn write(device: &SharedDevice, size: BlockSize, images: &[Image]) ->
             device.write_vectored_at(offset, &slices)?;
         }
         rest = later;
+        if rest.is_empty() && !requests.is_empty() {
+            has_flushed = flush.is_some();
+            requests.extend(flush.take());
+        }
         if requests.len() >= MOST_REQUESTS || rest.is_empty() && !requests.is_empty() {
             device.submit(std::mem::take(&mut requests)).wait_all()?;
         }
     }
-    Ok(())
+    Ok(has_flushed)
 }
