@@ -352,9 +352,10 @@ impl ImageLocation {
                 let options = if how.writable {
                     NbdOptions::read_write()
                 } else {
-                    NbdOptions::read_only().keeps_ends(true)
+                    NbdOptions::read_only()
                 };
-                Ok(Arc::new(NbdDevice::connect(address, options)?))
+                let device = NbdDevice::connect(address, options.keeps_ends(true))?;
+                Ok(Arc::new(device))
             }
             Carrier::Http(url) | Carrier::Object(url) => self.open_remote(url, how),
         }

@@ -80,7 +80,7 @@ pub struct NbdOptions {
     pub(super) writable: bool,
     /// Connections at most.
     pub(super) connections: usize,
-    /// Whether both ends of an export open for reading stay in memory.
+    /// Whether both ends of an export stay in memory until one is changed.
     pub(super) keeps_ends: bool,
     /// Time in which a connection must come about.
     pub(super) connect_timeout: Duration,
@@ -134,9 +134,10 @@ impl NbdOptions {
         self
     }
 
-    /// Sets whether both ends of an export that is open for reading, 128 KiB and 32 KiB, come with
-    /// the first read in one of them and then stay in memory: for what looks there several times to
-    /// find out what the export holds. Nothing else that is written there meanwhile is seen, but by
+    /// Sets whether both ends of an export, 128 KiB and 32 KiB, come with the first read in one of
+    /// them and then stay in memory, of one that is open for writing until the device begins to
+    /// change one of them: for what looks there several times to find out what the export holds.
+    /// What others write there meanwhile is not seen, but by
     /// [`BlockDevice::read_uncached_at`](crate::BlockDevice::read_uncached_at). Unless said, no.
     #[must_use]
     pub fn keeps_ends(mut self, on: bool) -> Self {

@@ -30,8 +30,11 @@ use std::time::{Duration, Instant};
 
 static STATE: LockClass = LockClass::new("nbd connection", Rank::DeviceQueue);
 
-/// Requests of one thread that are under way at most.
+/// Requests of one thread that are under way at most, and as many of small ones as make
+/// [`WINDOW_BYTES`]: what a long link holds.
 const WINDOW: usize = 32;
+const WINDOW_OF_SMALL: usize = 256;
+const WINDOW_BYTES: u64 = 4 << 20;
 
 /// What the device knows of changes that may be lost.
 #[derive(Debug, Default)]
@@ -360,11 +363,12 @@ impl Connection {
     }
 
     fn go_on(&self, run: &mut Run<'_>, jobs: &mut [Job<'_>]) -> Result<(), Broken> {
+        let window = window(jobs).cast_signed();
         let mut next = 0;
         // May be below zero for a moment: a reply can come before all of its request is sent.
         let mut open = 0_isize;
         loop {
-            while next < jobs.len() && open < WINDOW as isize {
+            while next < jobs.len() && open < window {
                 if jobs[next].outcome.is_none() {
                     open += 1 - self.send(run, jobs, next)?.cast_signed();
                 }
@@ -628,6 +632,14 @@ impl Connection {
         let [job] = jobs;
         Ok(job.outcome)
     }
+}
+
+/// How many of these jobs are under way at most.
+fn window(jobs: &[Job<'_>]) -> usize {
+    let bytes: u64 = jobs.iter().map(|job| u64::from(job.len)).sum();
+    let mean = bytes / (jobs.len() as u64).max(1);
+    let many = usize::try_from(WINDOW_BYTES / mean.max(1)).unwrap_or(WINDOW_OF_SMALL);
+    many.clamp(WINDOW, WINDOW_OF_SMALL)
 }
 
 /// Writes down how a request ended, with what others have read for it.

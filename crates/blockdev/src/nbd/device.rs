@@ -34,6 +34,10 @@ const BOUNCE: u64 = 1 << 20;
 const FAR: Duration = Duration::from_micros(300);
 /// Requests that are worth having under way with a server that is far.
 const IN_FLIGHT: usize = 32;
+/// Most writes in front of a flush that are durable by themselves where the server is far, and
+/// otherwise: servers write out what they have for each.
+const FEW_DURABLE: usize = 4;
+const ONE_DURABLE: usize = 1;
 
 /// An export of an NBD server as a device.
 #[derive(Debug)]
@@ -45,8 +49,9 @@ pub struct NbdDevice {
     begun: CountedAtomicU64,
     ended: CountedAtomicU64,
     extents: Extents,
-    /// Both ends, where they are kept.
+    /// Both ends, where they are kept, and whether this device has changed any of them.
     ends: Option<Ends>,
+    has_changed_ends: AtomicBool,
     /// Nanoseconds that the quickest read of one request took; the largest number before the first.
     quickest: AtomicU64,
     /// A flush has succeeded.
@@ -124,7 +129,8 @@ impl NbdDevice {
         }
         Ok(Self {
             extents: Extents::new(),
-            ends: (options.keeps_ends && !options.writable).then(Ends::default),
+            ends: options.keeps_ends.then(Ends::default),
+            has_changed_ends: AtomicBool::new(false),
             quickest: AtomicU64::new(u64::MAX),
             pool,
             is_writable: options.writable,
@@ -192,10 +198,7 @@ impl NbdDevice {
 
     /// Does jobs. The error is that of the first that failed.
     fn perform(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
-        let changes = jobs.iter().any(|job| job.command.changes());
-        if changes {
-            self.begun.fetch_add(1, Ordering::SeqCst);
-        }
+        let changes = self.begin_changes(jobs);
         let is_one_read = matches!(&jobs[..], [job] if job.command == Command::Read);
         let begun = is_one_read.then(Instant::now);
         self.pool.perform(jobs);
@@ -208,6 +211,22 @@ impl NbdDevice {
         jobs.iter_mut().try_for_each(|job| self.outcome(job))
     }
 
+    /// Notes that changes begin, if there are any among these.
+    fn begin_changes(&self, jobs: &[Job<'_>]) -> bool {
+        let mut changes = jobs.iter().filter(|job| job.command.changes()).peekable();
+        if changes.peek().is_none() {
+            return false;
+        }
+        let size = self.size();
+        if self.kept_ends().is_some()
+            && changes.any(|job| Ends::touch(job.offset, job.len.into(), size))
+        {
+            self.has_changed_ends.store(true, Ordering::SeqCst);
+        }
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
     /// Notes how long a read took that began then.
     fn note_time(&self, begun: Instant) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -217,10 +236,16 @@ impl NbdDevice {
         }
     }
 
+    /// The ends of the export, where they are kept: until the first change of one begins.
+    fn kept_ends(&self) -> Option<&Ends> {
+        let is_unchanged = || !self.has_changed_ends.load(Ordering::SeqCst);
+        self.ends.as_ref().filter(|_| is_unchanged())
+    }
+
     /// Fills `buf` from the ends of the export, if they are kept and it lies in one of them. What
     /// cannot be brought is left to a read of its own, which tells why.
     fn fill_from_ends(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let Some(ends) = &self.ends else {
+        let Some(ends) = self.kept_ends() else {
             return false;
         };
         let size = self.size();
@@ -345,9 +370,13 @@ impl NbdDevice {
         Turn(self)
     }
 
-    /// Does what stands between two flushes of a batch, all under way together.
-    fn run_group(&self, group: &mut [(Request, DeviceResult<()>)], is_before_flush: bool) {
-        let is_alone = group.len() == 1 && is_before_flush;
+    /// Does what stands between two flushes of a batch, all under way together. Returns how the
+    /// flush behind it ended, if that was done as well.
+    fn run_group(
+        &self,
+        group: &mut [(Request, DeviceResult<()>)],
+        is_before_flush: bool,
+    ) -> Option<DeviceResult<()>> {
         let mut jobs = Vec::new();
         let mut owners = Vec::new();
         let mut slow = Vec::new();
@@ -397,23 +426,7 @@ impl NbdDevice {
             }
             owners.resize(owners.len() + jobs.len() - before, number);
         }
-        // The one write between two flushes, as of the block that ends a commit, may be durable at
-        // once: the second flush then has nothing left to do.
-        if is_alone && self.can(export::FUA) && self.is_all_durable() {
-            for job in jobs.iter_mut().filter(|job| job.command == Command::Write) {
-                job.flags |= FUA;
-            }
-        }
-        if !jobs.is_empty() {
-            let changes = jobs.iter().any(|job| job.command.changes());
-            if changes {
-                self.begun.fetch_add(1, Ordering::SeqCst);
-            }
-            self.pool.perform(&mut jobs);
-            if changes {
-                self.ended.fetch_add(1, Ordering::SeqCst);
-            }
-        }
+        let flushed = self.perform_group(&mut jobs, is_before_flush && slow.is_empty());
         let outcomes: Vec<_> = jobs.iter_mut().map(|job| self.outcome(job)).collect();
         drop(jobs);
         for (owner, outcome) in owners.into_iter().zip(outcomes) {
@@ -432,6 +445,56 @@ impl NbdDevice {
                 Request::Flush => Ok(()),
             };
         }
+        flushed
+    }
+
+    /// Does the jobs of a group. Where they `end` with a flush, and there are few, that may be done
+    /// as well: returns how it ended then.
+    ///
+    /// A few writes between two flushes, as of the block that ends a commit, may be durable at once:
+    /// the second flush then has nothing left to do. Or it has, but need not wait for them where
+    /// each takes a round trip.
+    fn perform_group(&self, jobs: &mut [Job<'_>], end: bool) -> Option<DeviceResult<()>> {
+        if jobs.is_empty() {
+            return None;
+        }
+        let is_far = self.in_flight() > 1;
+        let most = if is_far { FEW_DURABLE } else { ONE_DURABLE };
+        let are_few = jobs.len() <= most && jobs.iter().all(|job| job.command == Command::Write);
+        let may_be_durable = end && are_few && self.can(export::FUA);
+        let is_all_durable = may_be_durable && self.is_all_durable();
+        let flushes_beside = may_be_durable && is_far && !is_all_durable;
+        if is_all_durable || flushes_beside {
+            for job in &mut *jobs {
+                job.flags |= FUA;
+            }
+        }
+        let changes = self.begin_changes(jobs);
+        let flushed = if flushes_beside {
+            Some(self.perform_beside_flush(jobs))
+        } else {
+            self.pool.perform(jobs);
+            None
+        };
+        if changes {
+            self.ended.fetch_add(1, Ordering::SeqCst);
+        }
+        flushed
+    }
+
+    /// Does jobs that are durable when they end, while a flush makes durable what was written
+    /// before. Returns how that ended.
+    fn perform_beside_flush(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
+        std::thread::scope(|scope| {
+            let flush = std::thread::Builder::new().spawn_scoped(scope, || self.flush());
+            self.pool.perform(jobs);
+            match flush.map(|flush| flush.join()) {
+                Ok(Ok(flushed)) => flushed,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // The system has no thread: one after the other.
+                Err(_) => self.flush(),
+            }
+        })
     }
 
     /// Whether a flush would have nothing to do.
@@ -512,7 +575,7 @@ impl BlockDevice for NbdDevice {
         debug_assert_may_wait_for_device();
         let len = total_len(bufs.iter().map(|b| &**b));
         self.check_range("read", offset, len)?;
-        if self.ends.is_some() && Ends::hold(offset, len, self.size()) {
+        if self.kept_ends().is_some() && Ends::hold(offset, len, self.size()) {
             let mut at = offset;
             for buf in bufs {
                 self.read_at(at, buf)?;
@@ -571,13 +634,16 @@ impl BlockDevice for NbdDevice {
                 }
                 break;
             }
+            let mut flushed = None;
             if start < end {
-                self.run_group(&mut all[start..end], flush.is_some());
+                flushed = self.run_group(&mut all[start..end], flush.is_some());
                 is_failed |= all[start..end].iter().any(|(_, result)| result.is_err());
             }
             if flush.is_some() {
                 let result = if is_failed {
                     Err(DeviceError::Cancelled)
+                } else if let Some(flushed) = flushed {
+                    flushed
                 } else if self.is_writable && start < end && self.is_all_durable() {
                     Ok(())
                 } else {

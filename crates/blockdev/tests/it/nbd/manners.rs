@@ -244,6 +244,10 @@ fn both_ends_come_with_one_look_where_they_are_kept() {
                 return Ok(());
             }
             let before = counted.fetch_add(1, Ordering::SeqCst);
+            if asked.command != 0 {
+                stream.write_all(&chunk(1, 0, asked.cookie, &[]))?;
+                continue;
+            }
             let place = |byte: u64| (byte >> 9) as u8 ^ before.min(2) as u8;
             let data: Vec<u8> = (asked.offset..)
                 .take(asked.len as usize)
@@ -270,11 +274,18 @@ fn both_ends_come_with_one_look_where_they_are_kept() {
     assert_eq!(read(1 << 20), [(1 << 11) as u8 ^ 2; 512]);
     assert_eq!(asked.load(Ordering::SeqCst), 4);
 
-    // What is open for writing is as the server has it.
+    // Of what is open for writing they are kept until one is changed.
     let options = NbdOptions::read_write().keeps_ends(true);
     let device = NbdDevice::connect(&listener.address, options).expect("it opens");
-    for _ in 0..3 {
-        device.read_at(0, &mut bytes).expect("a read");
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 7);
+    let read_on = |count: usize| {
+        for _ in 0..3 {
+            device.read_at(0, &mut [0; 512]).expect("a read");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), count);
+    };
+    read_on(6);
+    device.discard(2 << 20, 512).expect("a change");
+    read_on(7);
+    device.discard(size - 512, 512).expect("a change");
+    read_on(11);
 }
