@@ -4,7 +4,8 @@
 //! They change nothing that the walk finds. A directory is listed, the records of its entries are
 //! brought into memory together, then the first blocks of the directories among these; so the
 //! number of round trips follows from the depth of the tree and from how many requests are under
-//! way at once, and not from the number of directories.
+//! way at once, and not from the number of directories. Of a file system with few inodes whose root
+//! is walked through, all of that comes first, wherever it lies in the tree.
 //!
 //! # Invariants
 //!
@@ -63,6 +64,9 @@ impl Scouts {
         let count = ops::in_flight(fs).min(MOST_THREADS);
         if count < 2 || fs.check_writable().is_ok() {
             return None;
+        }
+        if root == Ino::ROOT {
+            ops::whole_ahead(fs, what);
         }
         let shared = Arc::new(Shared {
             fs: Arc::clone(fs),

@@ -1,13 +1,16 @@
-//! How many round trips it takes until the first byte of a small file of a large image is there,
-//! behind servers that are far.
+//! How many round trips in a row it takes to work on images behind servers that are far: until the
+//! first byte of a small file of a large image is there, to copy many files, to open for writing
+//! and to close, and to replay a journal.
 
 use crate::support::{Place, extant_with};
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::FileOptions;
 use extant_testkit::link::{Counts, Link, Protocol, Speed};
 use extant_testkit::nginx;
-use extant_testkit::oracle::mke2fs;
-use extant_testkit::tool::tool;
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::plan::{Content, TreePlan};
+use extant_testkit::tool::{Background, tool};
+use extant_testkit::tree::{Compare, Tree};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,3 +102,128 @@ fn the_first_byte_of_a_file_takes_few_round_trips_over_nbd_and_http() {
     let rest = format!("far.img:{path}");
     judge(&measure(Protocol::Http, &socket, &rest, wanted));
 }
+
+/// Has nbdkit serve an image, to be read and written.
+fn serve(place: &Place, image: &str) -> Background {
+    let socket = place.join("nbd");
+    let _ = std::fs::remove_file(&socket);
+    let mut nbdkit = tool("nbdkit")
+        .args(["-f", "-U", &place.arg("nbd"), "file", &place.arg(image)])
+        .background(&place.join("nbdkit.log"));
+    nbdkit.wait_for_socket(&socket);
+    nbdkit
+}
+
+/// Runs the command over a link to an image. `AT` in its arguments stands for the image.
+fn over_a_link(place: &Place, image: &str, args: &[&str]) -> Counts {
+    let _nbdkit = serve(place, image);
+    let link = Link::open(Protocol::Nbd, &place.join("nbd"), SPEED).expect("a link");
+    let address = format!("nbd://127.0.0.1:{}/:", link.port());
+    let args = args.iter().map(|arg| arg.replace("AT", &address));
+    extant_with(args, |_| ()).ok();
+    let counts = link.counts().expect("all of it is understood");
+    eprintln!("{counts:?}");
+    counts
+}
+
+/// Some hundred small files and links with long targets, in directories in directories.
+fn deep_tree() -> TreePlan {
+    let mut plan = TreePlan::new();
+    let mut path = String::new();
+    for dir in 0..40 {
+        path = match dir % 8 {
+            0 => format!("d{dir}"),
+            _ => format!("{path}/d{dir}"),
+        };
+        plan.dir(path.clone());
+        for file in 0..20 {
+            let content = Content::filled(dir * 20 + file, 1000 + file * 331);
+            plan.file(format!("{path}/f{file}"), content);
+        }
+        plan.symlink(
+            format!("{path}/link"),
+            "/far/away".repeat(20 + dir as usize),
+        );
+    }
+    plan
+}
+
+#[test]
+fn many_files_are_copied_into_and_out_of_an_image_in_few_round_trips() {
+    let place = Place::new();
+    let plan = deep_tree();
+    let (from, to) = (place.join("from"), place.join("to"));
+    std::fs::create_dir(&from).expect("a directory");
+    plan.plant(&from);
+    mke2fs(&place.join("far.img"), 64 << 20, &["-b", "1024"]);
+    let args = ["cp", "-a", "-T", &place.arg("from"), "AT/tree"];
+    let into = over_a_link(&place, "far.img", &args);
+    assert!(into.round_trips <= MOST_INTO, "{into:?}");
+    assert_clean(&place.join("far.img"));
+
+    let args = ["cp", "-a", "-T", "AT/", &place.arg("to")];
+    let out = over_a_link(&place, "far.img", &args);
+    assert!(out.round_trips <= MOST_OUT, "{out:?}");
+    let compare = Compare {
+        root: false,
+        ..Compare::default()
+    };
+    Tree::snapshot(&from).assert_same(&Tree::snapshot(&to.join("tree")), &compare);
+}
+
+/// For a tree in which directories lie eight deep.
+const MOST_INTO: u64 = 60;
+const MOST_OUT: u64 = 24;
+
+#[test]
+fn opening_for_writing_and_closing_take_few_round_trips() {
+    let place = Place::new();
+    mke2fs(&place.join("far.img"), 64 << 20, &["-b", "4096"]);
+    let counts = over_a_link(&place, "far.img", &["mkdir", "AT/new"]);
+    assert!(counts.round_trips <= MOST_TO_CHANGE, "{counts:?}");
+    assert_clean(&place.join("far.img"));
+}
+
+/// To open, to make one directory, and to close.
+const MOST_TO_CHANGE: u64 = 32;
+
+#[test]
+fn a_log_is_replayed_in_few_round_trips() {
+    const DIRECTORIES: u64 = 3000;
+    let place = Place::new();
+    let image = place.join("far.img");
+    mke2fs(
+        &image,
+        256 << 20,
+        &["-b", "4096", "-J", "size=32", "-N", "8192"],
+    );
+    let device = FileOptions::read_write().open(&image).expect("a device");
+    let options = MountOptions::read_write().background(false);
+    let fs = Filesystem::open_device(Arc::new(device), options).expect("it opens");
+    for dir in 0..DIRECTORIES {
+        fs.create_dir(format!("/d{dir:05}")).expect("a directory");
+        if dir % 250 == 249 {
+            fs.sync().expect("a sync");
+        }
+    }
+    // As after a crash: nothing is written home.
+    for copy in ["read.img", "changed.img"] {
+        std::fs::copy(&image, place.join(copy)).expect("a copy");
+    }
+    drop(fs);
+    let read = over_a_link(&place, "read.img", &["ls", "AT/"]);
+    assert!(read.round_trips <= MOST_TO_REPLAY, "{read:?}");
+    assert!(read.to_client > 10 << 20, "there is a log: {read:?}");
+    let written = over_a_link(&place, "changed.img", &["mkdir", "AT/new"]);
+    let most = MOST_TO_REPLAY + MOST_TO_CHANGE;
+    assert!(written.round_trips <= most, "{written:?}");
+    let image = place.join("changed.img");
+    assert_clean(&image);
+    let fs = Filesystem::open(&image).expect("it opens");
+    let entries = fs.read_dir("/").expect("a directory");
+    // With that of lost files, and the new one.
+    assert_eq!(entries.count() as u64, DIRECTORIES + 2);
+}
+
+/// To open an image with a log of more than ten mebibytes, and to list its root.
+const MOST_TO_REPLAY: u64 = 40;

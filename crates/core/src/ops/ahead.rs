@@ -4,9 +4,11 @@
 //! at hand need not make, so a caller asks [`in_flight`] first.
 
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Bulkstat, BulkstatWay, FileType, Inode};
+use crate::map::{Runs, Target};
 use crate::{dir, map};
-use extant_format::{Group, Ino};
+use extant_format::group_desc::{DescChecksum, GroupFlags};
+use extant_format::{Group, Ino, Pblk};
 use std::sync::Arc;
 
 /// Inodes whose records are asked for together.
@@ -45,6 +47,52 @@ pub fn inodes_ahead(fs: &Fs, inos: &[Ino]) {
     }
 }
 
+/// Inodes of a file system of which all are brought into memory for a walk through all of it, at
+/// most: some mebibytes of inode tables.
+const MOST_INODES: u32 = 24 << 10;
+
+/// Brings into memory what a walk through all of a file system asks for, if that is not too much:
+/// all inodes, and what they refer to. The number of round trips then does not follow from how deep
+/// directories lie.
+pub fn whole_ahead(fs: &Fs, what: Ahead) {
+    let groups = fs.geometry().groups_count();
+    if groups > MOST_GROUPS {
+        return;
+    }
+    let all = || (0..groups).map(Group::new);
+    fs.groups_ahead(all());
+    let has_unused = fs.superblock().desc_checksum() != DescChecksum::None;
+    let per_group = fs.geometry().inodes_per_group();
+    let (mut inodes, mut bitmaps) = (0_u32, Vec::new());
+    for group in all() {
+        let Ok(desc) = fs.group(group) else { return };
+        let used = match has_unused {
+            true if desc.flags.contains(GroupFlags::INODE_UNINIT) => 0,
+            true => per_group.saturating_sub(desc.itable_unused),
+            false => per_group,
+        };
+        if used > 0 {
+            bitmaps.push(desc.inode_bitmap);
+            inodes = inodes.saturating_add(used);
+        }
+    }
+    if inodes > MOST_INODES {
+        return;
+    }
+    fs.cache().prefetch_all(bitmaps);
+    let how = Bulkstat::new(BulkstatWay::Cache, in_flight(fs));
+    let (_, found) = fs.bulkstat_fold(how, Vec::new, |found: &mut Vec<Ino>, ino, result| {
+        if result.is_ok() {
+            found.push(ino);
+        }
+    });
+    for some in found.concat().chunks(TOGETHER) {
+        let load = |ino: &Ino| fs.inode(*ino).ok();
+        let inodes: Vec<Arc<Inode>> = some.iter().filter_map(load).collect();
+        content_ahead(fs, inodes.iter(), what);
+    }
+}
+
 /// Inodes from which on it is worth asking for what making them takes.
 const MANY: usize = 64;
 /// Groups of a file system of which all are asked for, at most.
@@ -79,6 +127,14 @@ pub fn making_ahead(fs: &Fs, directories: usize, files: usize) {
     alloc.groups_ahead(Group::new(0), groups, inodes);
 }
 
+/// Has the background write back what files have in memory, if that is some mebibytes: so that a
+/// link carries it while a caller that makes many files goes on.
+pub fn write_behind(fs: &Fs) {
+    if in_flight(fs) > 1 {
+        fs.data().write_behind();
+    }
+}
+
 /// What of inodes is asked for ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
@@ -86,7 +142,7 @@ pub enum Ahead {
     Directories,
     /// Those, and the nodes below the roots of maps.
     Maps,
-    /// The nodes below the roots of maps, and blocks of attributes.
+    /// The nodes below the roots of maps, blocks of attributes, and targets of symbolic links.
     Attributes,
 }
 
@@ -101,12 +157,26 @@ pub fn content_ahead<'a>(
         if what != Ahead::Directories || inode.is_dir() {
             map::nodes_below_root(inode, |block| blocks.push(block));
         }
-        if what == Ahead::Attributes && inode.disk().file_acl.get() != 0 {
-            blocks.push(inode.disk().file_acl);
+        if what == Ahead::Attributes {
+            let attributes = inode.disk().file_acl;
+            blocks.extend(Some(attributes).filter(|block| block.get() != 0));
+            blocks.extend(target_block(fs, inode));
         }
     }
     fs.cache().prefetch_all(blocks);
     if what != Ahead::Attributes {
         dir::read_ahead(fs, inodes.map(|inode| &**inode));
+    }
+}
+
+/// The block with the target of a symbolic link, where that is not in the inode.
+fn target_block(fs: &Fs, inode: &Inode) -> Option<Pblk> {
+    let is_link = inode.file_type() == FileType::Symlink;
+    if !is_link || inode.is_inline() || fs.is_fast_symlink(inode) {
+        return None;
+    }
+    match Runs::over(fs, inode, 0..1).next()?.ok()?.target {
+        Target::Written(block) => Some(block),
+        _ => None,
     }
 }

@@ -15,7 +15,7 @@
 //! | [`read_seal`] | `FS_IOC_READ_VERITY_METADATA` |
 //! | [`seek_data`], [`seek_hole`], [`extents`], [`allocated`] | `lseek`, `FIEMAP` |
 //! | [`readdir`] | `getdents`, by cookie |
-//! | [`in_flight`], [`parallel_reads`], [`takes_streams`], [`inodes_ahead`], [`content_ahead`], [`making_ahead`], [`read_together`] | none: hints before a walk, and reading many small files at once |
+//! | [`in_flight`], [`parallel_reads`], [`takes_streams`], [`inodes_ahead`], [`content_ahead`], [`making_ahead`], [`whole_ahead`], [`write_behind`], [`read_together`] | none: hints before a walk and between files, and reading many small files at once |
 //! | [`readlink`] | `readlink` |
 //! | [`open`], [`access`], [`search`] | whether `open`, `access` and `chdir` are allowed |
 //! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
@@ -91,6 +91,7 @@ pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, SetXattr, acl, for_each as for_each_xattr};
 pub use ahead::{
     Ahead, content_ahead, in_flight, inodes_ahead, making_ahead, parallel_reads, takes_streams,
+    whole_ahead, write_behind,
 };
 pub use bulkstat::{bulkstat, bulkstat_fold};
 pub use copy_range::copy_range;

@@ -40,9 +40,6 @@ use streams::{Stream, Streams};
 
 /// Bytes that a link with a delay carries in a second: 1 Gbit.
 const LINK: f64 = 125e6;
-/// Requests that a client may have under way, for what a link allows: as many as one thread of
-/// ours has of a batch.
-const UNDER_WAY: f64 = 32.0;
 
 /// What a variant does.
 #[derive(Clone, Copy)]
@@ -317,11 +314,13 @@ fn figures(counts: &Counts) -> Figures {
     ])
 }
 
-/// The seconds that a link with a delay allows for bytes and requests, whichever take longer.
+/// The seconds that a link with a delay allows for bytes each way and for requests, whichever take
+/// longer: as if as many requests had been under way all the time as there were at most.
 fn allowed(counts: &Counts, speed: Speed) -> Option<f64> {
     let rate = speed.bytes_per_second?;
     let carrying = counts.to_server.max(counts.to_client) as f64 / rate;
-    let waiting = counts.requests as f64 / UNDER_WAY * speed.round_trip.as_secs_f64();
+    let together = counts.most_under_way.max(1) as f64;
+    let waiting = counts.requests as f64 / together * speed.round_trip.as_secs_f64();
     Some(carrying.max(waiting))
 }
 
@@ -352,7 +351,7 @@ mod tests {
             requests: 3200,
             to_server: 1000,
             to_client: 125_000_000,
-            most_under_way: 7,
+            most_under_way: 32,
         };
         // A hundred times 20 ms are two seconds, the bytes take one.
         let is_about = |found: Option<f64>, seconds: f64| {

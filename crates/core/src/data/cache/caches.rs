@@ -28,6 +28,8 @@ static FLUSHING: LockClass = LockClass::new("writing back all files", Rank::Flus
 const SMALL_MEMORY: usize = 1 << 30;
 /// One part in this many of the system's memory, unless the caller says otherwise.
 const MEMORY_SHARE: usize = 4;
+/// Dirty bytes that are enough for requests that make good use of a link with long round trips.
+const FAR_DIRTY: u64 = 8 << 20;
 /// Folios that the hand passes for each it wants.
 const HAND_STEPS: usize = 64;
 /// Folios that are looked at at once.
@@ -190,6 +192,12 @@ impl Caches {
     /// Tells whether so much is dirty that the background should write back.
     pub(in crate::data) fn is_rather_dirty(&self) -> bool {
         self.dirty.count() > self.most_dirty / 2
+    }
+
+    /// Tells whether so much is dirty that writing it back makes good use of a link with long round
+    /// trips.
+    pub(in crate::data) fn is_worth_a_link(&self) -> bool {
+        self.dirty.count() > FAR_DIRTY
     }
 
     /// Tells whether more memory is used than the budget says.

@@ -1,6 +1,7 @@
 //! Writing back what nobody asked to have written: by age, when much is dirty, and when space or
 //! memory run out.
 
+use crate::data::Caches;
 use crate::data::writeback::offload::spawn_or_keep;
 use crate::data::writeback::small_files::write_back_files;
 use crate::data::writeback::write_back;
@@ -23,6 +24,8 @@ const TURNS: u32 = 6;
 /// most.
 const MANY_FILES: usize = 256;
 const MOST_WORKERS: usize = 8;
+/// As many where each request takes a round trip: larger files are written one after the other.
+const MOST_FAR_WORKERS: usize = 32;
 
 #[derive(Debug, Default)]
 struct Signals {
@@ -184,6 +187,16 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     }
 }
 
+impl Caches {
+    /// Asks the thread, if there is one, to write back what is dirty, if that makes good use of a
+    /// link with long round trips.
+    pub(crate) fn write_behind(&self) {
+        if self.is_worth_a_link() {
+            self.flusher.ring();
+        }
+    }
+}
+
 impl Fs {
     /// Returns the inode of an image, if memory has data of the file that the device may not have.
     pub(in crate::data) fn with_data(&self, image: &Inode) -> Option<Arc<LiveInode>> {
@@ -215,8 +228,8 @@ impl Fs {
             0..MANY_FILES => 1,
             _ => std::thread::available_parallelism()
                 .map_or(1, usize::from)
-                .max(self.device().in_flight())
-                .min(MOST_WORKERS),
+                .min(MOST_WORKERS)
+                .max(self.device().in_flight().min(MOST_FAR_WORKERS)),
         };
         if workers == 1 {
             return write_back_files(self, &files);

@@ -32,8 +32,10 @@ use std::sync::Arc;
 
 /// Files that are written back together at most.
 const MOST_FILES: usize = 512;
-/// Bytes of them, but for the last.
+/// Bytes of them, but for the last, and where each request takes a round trip: there are more
+/// threads then.
 const MOST_BYTES: usize = 2 << 20;
+const MOST_FAR_BYTES: usize = 1 << 20;
 
 /// Writes back files, small ones together. Each is noted as off the list of dirty files; those that
 /// are dirty afterwards are put back.
@@ -113,9 +115,14 @@ impl<'f, 'c> Gathering<'f, 'c> {
     /// Takes in files from the front of `files`. Returns of how many it has seen to, and which of
     /// these are to be written back by themselves.
     fn fill(&mut self, files: &'f [Arc<LiveInode>]) -> (usize, Vec<Arc<LiveInode>>) {
+        let most_bytes = if self.fs.device().in_flight() > 1 {
+            MOST_FAR_BYTES
+        } else {
+            MOST_BYTES
+        };
         let mut alone = Vec::new();
         for (i, live) in files.iter().enumerate() {
-            if self.members.len() >= MOST_FILES || self.content.len() >= MOST_BYTES {
+            if self.members.len() >= MOST_FILES || self.content.len() >= most_bytes {
                 return (i, alone);
             }
             let Some(cache) = live.file_cache() else {

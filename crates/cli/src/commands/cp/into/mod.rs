@@ -506,6 +506,7 @@ impl Copy<'_> {
                     let mut problems = shared.lock().unwrap_or_else(|e| e.into_inner());
                     self.problem(&node.to, why, &mut problems);
                 }
+                ops::write_behind(self.fs.engine());
             }
         };
         let threads = self
