@@ -96,25 +96,89 @@ impl ReplayedBlocks {
         self.patch(log, offset, buf)
     }
 
-    /// Puts the images that lie in a range of the device over what was read of it.
-    fn patch(&self, log: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+    /// The images that lie in a range of `len` bytes from byte `offset` of the device on.
+    fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = Part> + '_ {
         let size = u64::from(self.block_size.bytes());
-        let end = offset.saturating_add(buf.len() as u64);
+        let end = offset.saturating_add(len as u64);
         let first = Pblk::new(offset / size);
-        let past = Pblk::new(end.div_ceil(size));
-        if first >= past {
-            return Ok(());
-        }
-        for (block, image) in self.images.range(first..past) {
+        let past = Pblk::new(end.div_ceil(size)).max(first);
+        self.images.range(first..past).map(move |(block, image)| {
             let start = block.get() * size;
             let from = offset.max(start);
             let to = end.min(start + size);
-            let part = (from - offset) as usize..(to - offset) as usize;
-            if let Some(target) = buf.get_mut(part) {
-                self.read_image(log, *image, from - start, target)?;
+            Part {
+                range: (from - offset) as usize..(to - offset) as usize,
+                image: *image,
+                skip: from - start,
+            }
+        })
+    }
+
+    /// Puts the images that lie in a range of the device over what was read of it.
+    fn patch(&self, log: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        if log.in_flight() > 1 {
+            let mut results = self.patch_together(log, &mut [(offset, buf)]);
+            return results.pop().unwrap_or(Ok(()));
+        }
+        for part in self.parts(offset, buf.len()) {
+            if let Some(target) = buf.get_mut(part.range) {
+                self.read_image(log, part.image, part.skip, target)?;
             }
         }
         Ok(())
+    }
+
+    /// Puts the images that lie in ranges of the device over what was read of them. Returns how
+    /// that went for each.
+    fn patch_all(
+        &self,
+        log: &dyn BlockDevice,
+        read: &mut [(u64, &mut [u8])],
+    ) -> Vec<DeviceResult<()>> {
+        if log.in_flight() > 1 {
+            return self.patch_together(log, read);
+        }
+        let each = read.iter_mut();
+        each.map(|(offset, buf)| self.patch(log, *offset, buf))
+            .collect()
+    }
+
+    /// Does as [`patch_all`](Self::patch_all), with one batch of reads of the log.
+    fn patch_together(
+        &self,
+        log: &dyn BlockDevice,
+        read: &mut [(u64, &mut [u8])],
+    ) -> Vec<DeviceResult<()>> {
+        let mut wanted = Vec::new();
+        for (number, (offset, buf)) in read.iter().enumerate() {
+            wanted.extend(self.parts(*offset, buf.len()).map(|part| (number, part)));
+        }
+        let request = |(_, part): &(usize, Part)| {
+            let start = self.block_size.offset_of(part.image.at).unwrap_or(u64::MAX);
+            Request::read(start.saturating_add(part.skip), part.range.len())
+        };
+        let mut results: Vec<DeviceResult<()>> = read.iter().map(|_| Ok(())).collect();
+        if wanted.is_empty() {
+            return results;
+        }
+        let done = log.submit(wanted.iter().map(request).collect()).wait();
+        for ((number, part), done) in wanted.into_iter().zip(done) {
+            let (Some((_, buf)), Some(result)) = (read.get_mut(number), results.get_mut(number))
+            else {
+                continue;
+            };
+            match (done.result, buf.get_mut(part.range)) {
+                (Ok(()), Some(to)) => {
+                    if let Some(bytes) = done.request.into_read_buf() {
+                        to.copy_from_slice(&bytes);
+                    }
+                    restore(part.image, part.skip, to);
+                }
+                (Ok(()), None) => {}
+                (Err(e), _) => *result = Err(e),
+            }
+        }
+        results
     }
 
     /// Fills `buf` with an image from byte `skip` on.
@@ -127,15 +191,27 @@ impl ReplayedBlocks {
     ) -> DeviceResult<()> {
         let start = self.block_size.offset_of(image.at).unwrap_or(u64::MAX);
         log.read_at(start.saturating_add(skip), buf)?;
-        if image.escaped && skip < MAGIC_LEN as u64 {
-            let mut magic = [0; MAGIC_LEN];
-            restore_escaped(&mut magic);
-            let magic = magic.get(skip as usize..).unwrap_or(&[]);
-            for (to, from) in buf.iter_mut().zip(magic) {
-                *to = *from;
-            }
-        }
+        restore(image, skip, buf);
         Ok(())
+    }
+}
+
+/// A part of a range that was read, and which image it is to show, from byte `skip` on.
+struct Part {
+    range: Range<usize>,
+    image: Image,
+    skip: u64,
+}
+
+/// Gives an image, of which `buf` has what follows byte `skip`, what was taken from it in the log.
+fn restore(image: Image, skip: u64, buf: &mut [u8]) {
+    if image.escaped && skip < MAGIC_LEN as u64 {
+        let mut magic = [0; MAGIC_LEN];
+        restore_escaped(&mut magic);
+        let magic = magic.get(skip as usize..).unwrap_or(&[]);
+        for (to, from) in buf.iter_mut().zip(magic) {
+            *to = *from;
+        }
     }
 }
 
@@ -215,13 +291,21 @@ impl BlockDevice for ReplayedDevice {
             };
             return Completion::ended(batch.into_iter().map(one).collect());
         }
-        let patched = self.inner.submit(batch).wait().into_iter().map(|mut done| {
+        let mut done = self.inner.submit(batch).wait();
+        let (mut read, mut numbers) = (Vec::new(), Vec::new());
+        for (number, done) in done.iter_mut().enumerate() {
             if let (Ok(()), Request::Read { offset, buf }) = (&done.result, &mut done.request) {
-                done.result = self.blocks.patch(&*self.log, *offset, buf);
+                read.push((*offset, &mut buf[..]));
+                numbers.push(number);
             }
-            done
-        });
-        Completion::ended(patched.collect())
+        }
+        let results = self.blocks.patch_all(&*self.log, &mut read);
+        for (number, result) in numbers.into_iter().zip(results) {
+            if let Some(done) = done.get_mut(number) {
+                done.result = result;
+            }
+        }
+        Completion::ended(done)
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {

@@ -1,7 +1,7 @@
 //! Servers that take what is said to them at once, and servers that do not.
 
 use super::fake::{ALL, Listener, chunk, handshake, option_reply, request, take};
-use extant_blockdev::{BlockDevice, DeviceError, NbdDevice, NbdOptions};
+use extant_blockdev::{AlignedBuf, BlockDevice, DeviceError, NbdDevice, NbdOptions, Request};
 use rustix::net::{RecvFlags, recv};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -288,4 +288,48 @@ fn both_ends_come_with_one_look_where_they_are_kept() {
     read_on(7);
     device.discard(size - 512, 512).expect("a change");
     read_on(11);
+}
+
+#[test]
+fn a_few_durable_writes_and_a_flush_are_under_way_together_where_the_server_is_far() {
+    const FUA: u16 = 1;
+    let listener = Listener::new(|mut stream| {
+        handshake(&mut stream, SIZE, ALL)?;
+        let mut held = Vec::new();
+        loop {
+            let asked = request(&mut stream)?;
+            let done = |cookie| chunk(1, 0, cookie, &[]);
+            match asked.command {
+                0 => {
+                    thread::sleep(Duration::from_millis(2));
+                    let data = vec![7; asked.len as usize];
+                    let data = [&asked.offset.to_be_bytes()[..], &data].concat();
+                    stream.write_all(&chunk(1, 1, asked.cookie, &data))?;
+                }
+                2 => return Ok(()),
+                1 if asked.flags & FUA == 0 => stream.write_all(&done(asked.cookie))?,
+                // Answered when all of them have come.
+                _ => {
+                    held.push(asked.cookie);
+                    if held.len() == 3 {
+                        for cookie in held.drain(..) {
+                            stream.write_all(&done(cookie))?;
+                        }
+                    }
+                }
+            }
+        }
+    });
+    let limit = Duration::from_secs(20);
+    let options = NbdOptions::read_write()
+        .connect_timeout(limit)
+        .answer_timeout(limit)
+        .flush_timeout(limit);
+    let device = NbdDevice::connect(&listener.address, options).expect("it opens");
+    device.read_at(8192, &mut [0; 512]).expect("a read");
+    assert!(device.in_flight() > 1);
+    device.write_at(0, &[1; 512]).expect("a write");
+    let write = |at| Request::write(at, AlignedBuf::zeroed(512));
+    let batch = vec![write(512), write(4096), Request::Flush];
+    device.submit(batch).wait_all().expect("all are answered");
 }
