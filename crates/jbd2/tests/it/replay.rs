@@ -1,5 +1,6 @@
 //! Sound logs replay to what was written.
 
+use crate::recording_device::RecordingDevice;
 use crate::synthetic::{Change, FS_BLOCKS, JOURNAL_BLOCKS, KINDS, LogMaker, SIZE, filled, write};
 use extant_blockdev::{AlignedBuf, BlockDevice, MemoryDevice, Request};
 use extant_format::jbd2::{FastCommitRecord, IncompatFeatures, JournalSuperblock};
@@ -108,9 +109,14 @@ fn reads_through_the_replayed_device_show_the_images() {
     magic[..4].copy_from_slice(&MAGIC.to_be_bytes());
     let escaped = Change::Write(13, magic);
     log.transaction(&[write(10, 0xaa), write(12, 0xbb), escaped]);
+    for inner in [RecordingDevice::new, RecordingDevice::far] {
+        shows_the_images(&log, inner(&log.image));
+    }
+}
+
+fn shows_the_images(log: &LogMaker, inner: RecordingDevice) {
     let recovery = log.recover().unwrap();
-    let inner = Arc::new(MemoryDevice::from_image(&log.image));
-    let device = ReplayedDevice::new(inner, recovery.blocks);
+    let device = ReplayedDevice::new(Arc::new(inner), recovery.blocks);
     let mut want = log.image.clone();
     for (block, data) in log.expected() {
         let at = block as usize * SIZE.len();
