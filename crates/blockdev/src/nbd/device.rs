@@ -451,9 +451,9 @@ impl NbdDevice {
     /// Does the jobs of a group. Where they `end` with a flush, and there are few, that may be done
     /// as well: returns how it ended then.
     ///
-    /// A few writes between two flushes, as of the block that ends a commit, may be durable at once:
-    /// the second flush then has nothing left to do. Or it has, but need not wait for them where
-    /// each takes a round trip.
+    /// A few writes between two flushes, as of the block that ends a commit, may be durable at
+    /// once: the second flush then has nothing left to do. Or it has, but need not wait for them
+    /// where each takes a round trip.
     fn perform_group(&self, jobs: &mut [Job<'_>], end: bool) -> Option<DeviceResult<()>> {
         if jobs.is_empty() {
             return None;

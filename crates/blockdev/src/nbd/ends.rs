@@ -44,8 +44,8 @@ impl Ends {
         end <= HEAD.min(size) || offset >= size.saturating_sub(TAIL)
     }
 
-    /// Whether a change of an export of `size` bytes may touch what is kept of it: the end may begin
-    /// up to one of the server's blocks earlier, which have 64 KiB at most.
+    /// Whether a change of an export of `size` bytes may touch what is kept of it: the end may
+    /// begin up to one of the server's blocks earlier, which have 64 KiB at most.
     pub(super) fn touch(offset: u64, len: u64, size: u64) -> bool {
         offset < HEAD || offset.saturating_add(len) > size.saturating_sub(TAIL + (64 << 10))
     }

@@ -1,6 +1,6 @@
 //! How many round trips in a row it takes to work on images behind servers that are far: until the
-//! first byte of a small file of a large image is there, to copy many files, and to open for writing
-//! and to close.
+//! first byte of a small file of a large image is there, to copy many files, and to open for
+//! writing and to close.
 
 use crate::support::{Place, extant_with};
 use extant::{Filesystem, MountOptions};
