@@ -135,6 +135,23 @@ impl CowDevice {
         })
     }
 
+    /// Returns the ranges of bytes that were changed, in ascending order: whole blocks of 4 KiB,
+    /// but for the end of the device. What is being changed meanwhile may be missing.
+    pub fn changed(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let end = self.size().div_ceil(BLOCK);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < end {
+            let (is_changed, to) = state.changed.run(at..end);
+            if is_changed {
+                found.push(at * BLOCK..(to * BLOCK).min(self.size()));
+            }
+            at = to;
+        }
+        found
+    }
+
     /// Bytes of a block, of which the last one may be cut.
     fn bytes_of(&self, block: u64) -> Range<u64> {
         block * BLOCK..((block + 1) * BLOCK).min(self.size())

@@ -115,6 +115,24 @@ pub enum Error {
         /// Names of the features, separated by ", ".
         features: String,
     },
+    /// This file system cannot be changed as a whole or not at all (EOPNOTSUPP).
+    #[error("changes cannot be made as a whole here: {0}")]
+    NotAtOnce(&'static str),
+    /// What has to go through the journal at once is more than it has room for (ENOSPC).
+    #[error(
+        "changes that are made as a whole have to fit into the journal: these need {needed} blocks \
+         of it, and it has {capacity}"
+    )]
+    TooManyChanges {
+        /// Blocks of the journal that the changes need, or more than that.
+        needed: u64,
+        /// Blocks that it has.
+        capacity: u64,
+    },
+    /// Changes are committed to the journal, and the device failed when they were put in place: the
+    /// next opening for writing does that (the errno of the cause).
+    #[error("the changes are made, and wait in the journal to be put in place: {0}")]
+    NotHome(#[source] Arc<Error>),
     /// A change was asked of a file system open for reading (EROFS).
     #[error("the file system is open for reading only")]
     ReadOnly,
@@ -274,7 +292,8 @@ impl Error {
             | Self::InvalidInput(_)
             | Self::Misaligned { .. } => EINVAL,
             Self::NameTooLong => ENAMETOOLONG,
-            Self::Unsupported { .. } | Self::NoNamespace => EOPNOTSUPP,
+            Self::Unsupported { .. } | Self::NotAtOnce(_) | Self::NoNamespace => EOPNOTSUPP,
+            Self::NotHome(cause) => cause.errno(),
             Self::AttributeTooLarge => E2BIG,
             Self::AttributeName => ERANGE,
             Self::ReadOnly => EROFS,
@@ -285,7 +304,7 @@ impl Error {
             Self::NotEmpty => ENOTEMPTY,
             Self::TooManyLinks => EMLINK,
             Self::BadHandle(_) => EBADF,
-            Self::NoSpace => ENOSPC,
+            Self::TooManyChanges { .. } | Self::NoSpace => ENOSPC,
             Self::QuotaExceeded => EDQUOT,
             Self::FileTooLarge => EFBIG,
             Self::PermissionDenied => EACCES,

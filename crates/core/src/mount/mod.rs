@@ -8,6 +8,7 @@
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `replay` | where the journal lies, and its replay into memory |
 //! | `fast_commit` | what the journal says besides whole blocks |
+//! | `staged` | changes that are made as a whole, or not at all |
 //! | `background` | what the journal's thread does in a turn |
 //! | `freeze` | freezing, and making read-only while mounted |
 //! | `close` | closing, for good or for a while, and marking as in use |
@@ -19,9 +20,11 @@ mod freeze;
 mod open;
 mod orphan_file;
 mod replay;
+mod staged;
 mod torn;
 mod writable;
 
 pub use freeze::Frozen;
 #[cfg(test)]
 pub(crate) use open::read_superblock;
+pub use staged::{Staged, StagedReport};

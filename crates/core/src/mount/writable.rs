@@ -49,9 +49,9 @@ const QUEUE_SHARE: usize = 4;
 pub(super) const FIRST_SEQ: u64 = 1 << 32;
 
 /// A journal as it was found, replayed.
-struct Found {
-    runs: Vec<LogRun>,
-    first: Tid,
+pub(super) struct Found {
+    pub(super) runs: Vec<LogRun>,
+    pub(super) first: Tid,
     last_commit_seconds: u64,
     /// An error stopped the journal in an earlier life.
     aborted: bool,
@@ -128,7 +128,7 @@ impl Fs {
     }
 
     /// The journal, replayed home if it waited for that; `None` on a file system without one.
-    fn find_journal(
+    pub(super) fn find_journal(
         device: &SharedDevice,
         superblock: &Superblock,
         options: &MountOptions,
@@ -304,7 +304,7 @@ impl Fs {
 
 /// An empty log after the one that was found; with `fast_commits`, one that begins with the
 /// transaction that those stand for.
-fn start_log(
+pub(super) fn start_log(
     device: &SharedDevice,
     superblock: &Superblock,
     found: &Found,

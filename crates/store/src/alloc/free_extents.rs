@@ -53,27 +53,45 @@ impl FreeExtents {
     /// When the device fails, or descriptors or bitmaps break the format.
     pub fn of(volume: &Volume, alloc: Option<&Alloc>) -> Result<Self> {
         let mut found = Self::default();
-        let mut fixed = FixedBuilder::default();
-        let mut descs = Vec::new();
-        volume.for_each_group(|group, desc| {
-            fixed.add(group, desc, volume.geometry().inode_table_blocks());
-            descs.push((group, *desc));
-        })?;
-        let fixed = fixed.finish(volume.geometry())?;
-        for (group, desc) in descs {
-            let place = Place::Group(group);
-            let clusters = volume.geometry().clusters_in_group(group).in_place(place)?;
-            let used = match alloc.and_then(|alloc| alloc.live_block_bitmap(group)) {
-                Some(bits) => bits.to_vec(),
-                None => stored_block_bitmap(volume, group, &desc, &fixed)?,
-            };
-            let bits = volume.geometry().cluster_bits();
-            for run in Buddy::of_used(&used, clusters).runs(0..clusters) {
-                found.add(u64::from(run.end - run.start) << bits);
-            }
-        }
+        for_each_free_run(volume, alloc, |run| found.add(run.end - run.start))?;
         Ok(found)
     }
+}
+
+/// Calls `visit` with each run of free blocks, as block numbers in ascending order, by the bitmaps
+/// as they are on the device, or will be with what has changed since. A run lies within one block
+/// group.
+///
+/// # Errors
+/// When the device fails, or descriptors or bitmaps break the format.
+pub fn for_each_free_run(
+    volume: &Volume,
+    alloc: Option<&Alloc>,
+    mut visit: impl FnMut(Range<u64>),
+) -> Result<()> {
+    let geometry = volume.geometry();
+    let mut fixed = FixedBuilder::default();
+    let mut descs = Vec::new();
+    volume.for_each_group(|group, desc| {
+        fixed.add(group, desc, geometry.inode_table_blocks());
+        descs.push((group, *desc));
+    })?;
+    let fixed = fixed.finish(geometry)?;
+    for (group, desc) in descs {
+        let place = Place::Group(group);
+        let clusters = geometry.clusters_in_group(group).in_place(place)?;
+        let first = geometry.group_first_block(group).in_place(place)?.get();
+        let used = match alloc.and_then(|alloc| alloc.live_block_bitmap(group)) {
+            Some(bits) => bits.to_vec(),
+            None => stored_block_bitmap(volume, group, &desc, &fixed)?,
+        };
+        let bits = geometry.cluster_bits();
+        for run in Buddy::of_used(&used, clusters).runs(0..clusters) {
+            let block = |cluster: u32| first + (u64::from(cluster) << bits);
+            visit(block(run.start)..block(run.end));
+        }
+    }
+    Ok(())
 }
 
 /// The bitmap of a group that is not in memory.

@@ -84,7 +84,7 @@ mod trim;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub use file::AllocFile;
-pub use free_extents::{ExtentsOfOrder, FreeExtents};
+pub use free_extents::{ExtentsOfOrder, FreeExtents, for_each_free_run};
 #[cfg(feature = "inspect")]
 pub use inspect::GroupView;
 pub use orlov::Parent;

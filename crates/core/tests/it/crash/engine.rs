@@ -88,6 +88,15 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// A file system that is opened in another way.
+    pub(crate) fn of(fs: Arc<Fs>) -> Self {
+        Self {
+            fs,
+            kept: Mutex::default(),
+            performed: AtomicU64::new(0),
+        }
+    }
+
     /// Closes the files that were kept open.
     pub(crate) fn let_go(&self) {
         self.kept.lock().unwrap().clear();
@@ -110,11 +119,7 @@ impl Engine for Extant {
             projects: false,
         });
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
-        Ok(Open {
-            fs,
-            kept: Mutex::default(),
-            performed: AtomicU64::new(0),
-        })
+        Ok(Open::of(fs))
     }
 
     fn perform(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {

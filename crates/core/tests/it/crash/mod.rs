@@ -19,6 +19,7 @@
 //! | `no_journal` | the same without a journal, where a check has to help |
 //! | `pieces` | truncations and deletions of more than one transaction |
 //! | `map_conversion` | maps of another kind: extents made of indirect blocks, and the other way round |
+//! | `staged` | changes that are made as a whole, or not at all |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //! | `soak` | random runs of all kinds for as long as was asked |
 //!
@@ -45,6 +46,7 @@ mod regressions;
 mod runs;
 pub(crate) mod shapes;
 mod soak;
+mod staged;
 
 use engine::Extant;
 use extant_testkit::facility::is_full_run;
