@@ -3,7 +3,7 @@
 use crate::args::{SuperblockAt, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::time;
-use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, SharedDevice};
+use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, SharedDevice, Transaction};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::fs::SuperblockChoice;
@@ -118,6 +118,9 @@ impl ImagePath {
     /// Opens the image for reading. What may be wrong with it although it opened goes to standard
     /// error.
     pub(crate) fn open(&self, location: &Whereabouts) -> Outcome<Filesystem> {
+        if let Some(fs) = location.opened(&self.image) {
+            return Ok(fs);
+        }
         let whole = self.open_whole(location, false)?;
         self.open_in(&whole, location)
     }
@@ -179,24 +182,36 @@ impl ImagePath {
         location: &Whereabouts,
     ) -> Outcome<Filesystem> {
         refuse_reading_options(location)?;
-        let options = if time::is_reproducible() {
-            // Neither the machine's speed nor its memory decides what is written when.
-            MountOptions::read_write()
-                .background(false)
-                .cache_bytes(STEADY_CACHE)
-        } else {
-            MountOptions::read_write()
-        };
         let device = self.part_of(whole, location)?;
-        let fs = Filesystem::open_device(device, options).map_err(|e| {
-            let why = match e.cause() {
-                Cause::Image(e) => why_not_writable(&self.image, e.engine()),
-                _ => None,
-            };
-            self.cannot_open(whole, location, why.unwrap_or_else(|| self.why(&e)))
-        })?;
+        let fs = Filesystem::open_device(device, options_for_writing())
+            .map_err(|e| self.not_writable(whole, location, &e))?;
         self.warn(&fs);
         Ok(fs)
+    }
+
+    /// Opens the image for changes that are made as a whole, or not at all.
+    pub(crate) fn begin(&self, location: &Whereabouts) -> Outcome<Transaction> {
+        let whole = self.open_whole(location, true)?;
+        let device = self.part_of(&whole, location)?;
+        let name = self.image.name();
+        let begun = Transaction::open_device(device, name, options_for_writing())
+            .map_err(|e| self.not_writable(&whole, location, &e))?;
+        self.warn(begun.filesystem());
+        Ok(begun)
+    }
+
+    /// Why the image did not open for writing.
+    fn not_writable(
+        &self,
+        whole: &SharedDevice,
+        location: &Whereabouts,
+        e: &extant::Error,
+    ) -> Failure {
+        let why = match e.cause() {
+            Cause::Image(e) => why_not_writable(&self.image, e.engine()),
+            _ => None,
+        };
+        self.cannot_open(whole, location, why.unwrap_or_else(|| self.why(e)))
     }
 
     /// The part of the whole that holds the file system.
@@ -335,6 +350,17 @@ impl ImagePath {
     /// A failure inside this image.
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
+    }
+}
+
+fn options_for_writing() -> MountOptions {
+    if time::is_reproducible() {
+        // Neither the machine's speed nor its memory decides what is written when.
+        MountOptions::read_write()
+            .background(false)
+            .cache_bytes(STEADY_CACHE)
+    } else {
+        MountOptions::read_write()
     }
 }
 

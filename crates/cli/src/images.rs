@@ -76,6 +76,9 @@ impl<'a> Images<'a> {
     }
 
     fn get(&mut self, at: &ImagePath, writable: bool) -> Outcome<Filesystem> {
+        if let Some(fs) = self.location.opened(&at.image) {
+            return Ok(fs);
+        }
         let id = Identity::of(&at.image);
         let is_known =
             |opened: &&Opened| id.is_some() && opened.id == id && (opened.writable || !writable);
@@ -152,12 +155,15 @@ impl<'a> Images<'a> {
 
     /// The files that hold the images.
     pub(crate) fn files(&self) -> Vec<FileId> {
-        let ids = self.open.iter().filter_map(|opened| opened.id.as_ref());
-        ids.filter_map(|id| match id {
-            Identity::File(file) => Some(*file),
-            Identity::Elsewhere(_) => None,
-        })
-        .collect()
+        let session = self.location.session.as_ref();
+        let session = session.and_then(|session| Identity::of(&session.image));
+        let ids = self.open.iter().filter_map(|opened| opened.id.clone());
+        ids.chain(session)
+            .filter_map(|id| match id {
+                Identity::File(file) => Some(file),
+                Identity::Elsewhere(_) => None,
+            })
+            .collect()
     }
 
     /// Closes the images, so that what was `done` is durable. An error of closing comes in addition

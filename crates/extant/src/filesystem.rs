@@ -324,7 +324,7 @@ impl Filesystem {
         .map_err(|e| Error::engine(path, e))
     }
 
-    fn mounted(fs: Arc<Fs>) -> Self {
+    pub(crate) fn mounted(fs: Arc<Fs>) -> Self {
         Self {
             mount: Arc::new(Mount::new(fs)),
             caller: None,

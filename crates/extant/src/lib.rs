@@ -82,6 +82,7 @@
 //! | `file` | [`File`] |
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
+//! | `transaction` | [`Transaction`]: changes that are made as a whole, or not at all |
 //! | `scouts` | threads that go ahead of a walk where the device is far |
 //! | `metadata` | [`Metadata`] |
 //! | [`device`] | what an implementation of [`BlockDevice`] is made of |
@@ -121,6 +122,7 @@ mod remove;
 mod scouts;
 #[cfg(feature = "verity")]
 mod verity;
+mod transaction;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, ImageError, Result};
@@ -154,6 +156,7 @@ pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 #[cfg(feature = "verity")]
 pub use verity::FsVerityFile;
+pub use transaction::{Committed, Transaction};
 pub use walk::{Walk, WalkEntry};
 
 // The example that people see first must compile.

@@ -5,6 +5,7 @@ mod apply;
 mod attributes;
 mod change;
 mod convert;
+mod edit;
 mod format;
 mod mount;
 mod quota;
@@ -21,6 +22,7 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use convert::Convert;
+pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
@@ -35,6 +37,8 @@ use crate::failure::{Failure, Outcome};
 use crate::size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use extant::Filesystem;
+use extant_image::ImageLocation;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -155,6 +159,18 @@ pub(crate) struct Whereabouts {
         help_heading = "Where the file system is"
     )]
     pub(crate) image_format: Vec<SaidFormat>,
+    /// What is open already.
+    #[arg(skip)]
+    pub(crate) session: Option<Session>,
+}
+
+impl Whereabouts {
+    /// The file system of an image that is open already, if it is this one.
+    pub(crate) fn opened(&self, image: &ImageLocation) -> Option<Filesystem> {
+        let session = self.session.as_ref();
+        let found = session.filter(|session| session.image == *image);
+        found.map(|session| session.fs.clone())
+    }
 }
 
 /// Which superblock to read by, if not by the first.
@@ -240,6 +256,7 @@ pub(crate) enum Command {
     Truncate(Truncate),
     Fallocate(Fallocate),
     Write(Write),
+    Edit(Edit),
     Xattr(Xattr),
     Acl(AclArgs),
     Chattr(Chattr),

@@ -13,6 +13,7 @@ mod convert;
 mod cp;
 mod df;
 pub(crate) mod e2fsprogs;
+mod edit;
 mod exit_codes;
 mod fallocate;
 mod find;
@@ -80,6 +81,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Fallocate(args) => fallocate::run(&args, location),
         Command::Truncate(args) => truncate::run(&args, location),
         Command::Write(args) => write::run(&args, location),
+        Command::Edit(args) => edit::run(&args, location),
         Command::Xattr(args) => xattr::run(&args, location),
         Command::Acl(args) => acl::run(&args, location),
         Command::Chattr(args) => chattr::run(&args, location),

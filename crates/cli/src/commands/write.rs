@@ -21,6 +21,11 @@ const IN_MEMORY: usize = 16 << 20;
 const MODE: u16 = 0o644;
 
 pub(super) fn run(args: &Write, location: &Whereabouts) -> Outcome {
+    run_from(args, location, &mut io::stdin().lock())
+}
+
+/// Writes what `input` has.
+pub(super) fn run_from(args: &Write, location: &Whereabouts, input: &mut impl Read) -> Outcome {
     let at = ImagePath::inside(&args.path)?;
     let mode = match &args.mode {
         None => MODE,
@@ -31,19 +36,24 @@ pub(super) fn run(args: &Write, location: &Whereabouts) -> Outcome {
     let mut images = Images::new(location);
     let done = images
         .writable(&at)
-        .and_then(|fs| copy(args, &fs, &expand_one(&fs, &at)?, mode));
+        .and_then(|fs| copy(args, &fs, &expand_one(&fs, &at)?, mode, input));
     images.close(done)
 }
 
-fn copy(args: &Write, fs: &Filesystem, at: &ImagePath, mode: u16) -> Outcome {
+fn copy(
+    args: &Write,
+    fs: &Filesystem,
+    at: &ImagePath,
+    mode: u16,
+    input: &mut impl Read,
+) -> Outcome {
     let fail = |e: extant::Error| at.failure(&e);
     let there = look(fs, &at.path).map_err(fail)?;
-    let mut input = io::stdin().lock();
     match there.filter(|_| !args.append && args.at.is_none()) {
         // All of it is known, and that it fits, before the file is cut.
         Some(there) => {
             let mut spool = SpooledTempFile::new(IN_MEMORY);
-            let spooled = io::copy(&mut input, &mut spool).map_err(cannot_read)?;
+            let spooled = io::copy(input, &mut spool).map_err(cannot_read)?;
             let needed = spooled.div_ceil(room::block_size(fs).map_err(fail)?);
             room::fits(fs, &there, needed)
                 .map_err(fail)?
@@ -51,7 +61,7 @@ fn copy(args: &Write, fs: &Filesystem, at: &ImagePath, mode: u16) -> Outcome {
             spool.rewind().map_err(cannot_read)?;
             put(args, fs, at, mode, &mut spool)
         }
-        None => put(args, fs, at, mode, &mut input),
+        None => put(args, fs, at, mode, input),
     }
 }
 

@@ -29,4 +29,5 @@ mod paths;
 mod reserved_blocks;
 mod stress;
 mod support;
+mod transactions;
 mod walking;

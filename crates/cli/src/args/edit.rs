@@ -1,0 +1,65 @@
+//! The command line of `extant edit`, and the file system that its lines share.
+
+use clap::Args as ClapArgs;
+use extant::Filesystem;
+use extant_image::ImageLocation;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Change an image by a script: all of it is done, or nothing
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant edit rootfs.img -e 'put -a ./app /srv/app' -e 'ln -sf /srv/app/run /usr/bin/run'
+  extant edit rootfs.img -f changes
+  printf 'expect exists /etc/fstab\\nrm -f /etc/machine-id\\n' | extant edit rootfs.img
+
+A line of a script is a command as it is typed without `extant` and without IMAGE: in front of its \
+paths: mkdir, mknod, rm, mv, ln, chmod, chown, touch, truncate, fallocate, xattr, acl, chattr, label, \
+and these:
+  put [OPTIONS] SOURCE... /path\tCopy files of the host into the image, as cp does
+  get [OPTIONS] /path... DEST\tCopy files out of it, at once
+  write [OPTIONS] /path <<END\tThe lines up to END become the file's content; `<<< TEXT`: this text
+  expect CONDITION\tFail, unless it holds
+  if CONDITION, else, end\tWhat is between is done if it holds, or if not
+
+CONDITION is exists, absent, size=BYTES, sha256=HEX or target=TEXT, and a path. Words are separated \
+by spaces, quoted as in a shell ('...', \"...\", \\); # begins a comment. A line that begins with { is \
+a JSON object: {\"do\": \"write\", \"args\": [\"/etc/hostname\"], \"input\": \"box\\n\"}.
+
+The script is read as a whole first. If a line fails, nothing is changed, and its number is told. \
+Changes wait in a temporary file (TMPDIR) and reach the image in one transaction of its journal: a \
+crash leaves all of them or nothing, whoever looks next. What is overwritten in place, and what \
+describes the rest, has to fit into the journal.")]
+pub(crate) struct Edit {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// The script; `-`, the default, is standard input
+    #[arg(short, long, value_name = "SCRIPT", conflicts_with = "lines")]
+    pub(crate) file: Option<PathBuf>,
+    /// A line of the script; may be given more than once
+    #[arg(short = 'e', long = "line", value_name = "LINE")]
+    pub(crate) lines: Vec<OsString>,
+    /// Do everything but change the image or, by `get`, the host
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// One JSON object for each line that is done, and one for the whole
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A file system that several commands change together.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(crate) image: ImageLocation,
+    pub(crate) fs: Filesystem,
+}
+
+impl PartialEq for Session {
+    fn eq(&self, other: &Self) -> bool {
+        self.image == other.image
+    }
+}
+
+impl Eq for Session {}

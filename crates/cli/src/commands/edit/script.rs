@@ -1,0 +1,208 @@
+//! A script as it is read: lines, texts for files, conditions with what depends on them.
+
+use super::condition::Condition;
+use super::step::Step;
+use super::words::{Input, split};
+use crate::failure::{Failure, Outcome};
+use serde::Deserialize;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// Conditions within conditions.
+const MAX_DEPTH: usize = 64;
+
+/// A script.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// What messages call it.
+    pub(super) name: String,
+    pub(super) parts: Vec<Part>,
+}
+
+/// A part of a script, with the number of its first line.
+#[derive(Debug)]
+pub(super) enum Part {
+    Line(usize, Box<Step>),
+    If {
+        line: usize,
+        condition: Condition,
+        then: Vec<Part>,
+        otherwise: Vec<Part>,
+    },
+}
+
+/// A line as an object of JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object {
+    #[serde(rename = "do")]
+    what: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    input: Option<String>,
+}
+
+/// A line, taken apart.
+struct Line {
+    number: usize,
+    words: Vec<OsString>,
+    input: Option<Vec<u8>>,
+}
+
+/// What ended a block.
+enum End {
+    OfScript,
+    Else(usize),
+    End(usize),
+}
+
+impl Script {
+    /// Reads a script about `image`, as it is named on the command line.
+    ///
+    /// # Errors
+    /// What is wrong with it, with `name` and the number of the line in front.
+    pub(super) fn read(text: &[u8], image: &OsStr, name: String) -> Outcome<Self> {
+        // What ends the last line begins none.
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let mut reader = Reader {
+            lines: text.split(|byte| *byte == b'\n').enumerate(),
+            image,
+            name: &name,
+        };
+        let (parts, end) = reader.block(0)?;
+        match end {
+            End::OfScript => Ok(Self { name, parts }),
+            End::Else(line) | End::End(line) => {
+                Err(reader.wrong(line, "there is no `if` before it"))
+            }
+        }
+    }
+}
+
+struct Reader<'a, L> {
+    lines: L,
+    image: &'a OsStr,
+    name: &'a str,
+}
+
+impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
+    fn wrong(&self, line: usize, why: impl fmt::Display) -> Failure {
+        Failure::usage(format!("{}:{line}: {why}", self.name))
+    }
+
+    /// Reads up to the end of the script, or of the block.
+    fn block(&mut self, depth: usize) -> Outcome<(Vec<Part>, End)> {
+        let mut parts = Vec::new();
+        while let Some(line) = self.line()? {
+            let number = line.number;
+            let Some(first) = line.words.first() else {
+                if line.input.is_some() {
+                    return Err(self.wrong(number, "a text, and no command that writes it"));
+                }
+                continue;
+            };
+            let alone = || {
+                if line.words.len() > 1 {
+                    return Err(self.wrong(number, "nothing follows `else` and `end`"));
+                }
+                Ok(())
+            };
+            if first == "else" {
+                alone()?;
+                return Ok((parts, End::Else(number)));
+            }
+            if first == "end" {
+                alone()?;
+                return Ok((parts, End::End(number)));
+            }
+            if first == "if" {
+                parts.push(self.condition(&line, depth)?);
+                continue;
+            }
+            let step = Step::of(line.words, line.input, self.image);
+            let step = step.map_err(|why| self.wrong(number, why))?;
+            parts.push(Part::Line(number, Box::new(step)));
+        }
+        Ok((parts, End::OfScript))
+    }
+
+    /// Reads what depends on a condition.
+    fn condition(&mut self, line: &Line, depth: usize) -> Outcome<Part> {
+        let number = line.number;
+        if depth == MAX_DEPTH {
+            return Err(self.wrong(number, "too many conditions within each other"));
+        }
+        let condition = Condition::of(&line.words[1..], self.image);
+        let condition = condition.map_err(|why| self.wrong(number, why))?;
+        let (then, mut end) = self.block(depth + 1)?;
+        let mut otherwise = Vec::new();
+        if let End::Else(_) = end {
+            (otherwise, end) = self.block(depth + 1)?;
+        }
+        match end {
+            End::End(_) => Ok(Part::If {
+                line: number,
+                condition,
+                then,
+                otherwise,
+            }),
+            End::Else(second) => Err(self.wrong(second, "there is an `else` already")),
+            End::OfScript => Err(self.wrong(number, "this `if` has no `end`")),
+        }
+    }
+
+    /// The next line, with the text that follows it.
+    fn line(&mut self) -> Outcome<Option<Line>> {
+        let Some((index, text)) = self.lines.next() else {
+            return Ok(None);
+        };
+        let number = index + 1;
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.trim_ascii_start().starts_with(b"{") {
+            let object = object(text).map_err(|e| self.wrong(number, e))?;
+            return Ok(Some(object.line(number)));
+        }
+        let found = split(text).map_err(|why| self.wrong(number, why))?;
+        let input = match found.input {
+            None => None,
+            Some(Input::Text(text)) => Some(text),
+            Some(Input::Lines(end)) => Some(self.text(number, &end)?),
+        };
+        Ok(Some(Line {
+            number,
+            words: found.words,
+            input,
+        }))
+    }
+
+    /// The lines up to the one that is `end`.
+    fn text(&mut self, number: usize, end: &[u8]) -> Outcome<Vec<u8>> {
+        let mut text = Vec::new();
+        for (_, line) in self.lines.by_ref() {
+            if line == end {
+                return Ok(text);
+            }
+            text.extend_from_slice(line);
+            text.push(b'\n');
+        }
+        let end = String::from_utf8_lossy(end);
+        Err(self.wrong(number, format!("no line `{end}` ends its text")))
+    }
+}
+
+fn object(text: &[u8]) -> serde_json::Result<Object> {
+    serde_json::from_slice(text)
+}
+
+impl Object {
+    fn line(self, number: usize) -> Line {
+        let mut words = vec![OsString::from(self.what)];
+        words.extend(self.args.into_iter().map(OsString::from));
+        Line {
+            number,
+            words,
+            input: self.input.map(String::into_bytes),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Changes that are made as a whole, or not at all.
+
+use crate::{Error, Filesystem, MountOptions, Result};
+use extant_blockdev::{FileOptions, SharedDevice};
+use extant_core::Error as EngineError;
+use extant_core::mount::Staged;
+use extant_image::{How, ImageLocation};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Several changes of an image that are made as a whole: all of them are in the image when
+/// [`commit`](Self::commit) returns without an error, and none before, nor after a crash or a
+/// failure on the way. Dropping it forgets them.
+///
+/// Changes are kept in a temporary file without a name until then (in the directory that `TMPDIR`
+/// names), which needs room for what is changed. On commit, content of new blocks is written to
+/// blocks that were free, and everything else as one transaction of the file system's own journal
+/// ([jbd2](https://docs.kernel.org/filesystems/ext4/journal.html)): Linux and e2fsck, should they
+/// be the first to look after a crash, find all of it or nothing.
+///
+/// ```no_run
+/// use extant::Transaction;
+///
+/// # fn main() -> extant::Result<()> {
+/// let transaction = Transaction::open("disk.img")?;
+/// let fs = transaction.filesystem();
+/// fs.write("/etc/hostname", "node7\n")?;
+/// fs.remove_file("/etc/machine-id")?;
+/// transaction.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Transaction {
+    // Closed first: what it would write on closing is forgotten.
+    fs: Filesystem,
+    staged: Staged,
+    name: PathBuf,
+}
+
+/// What a [`Transaction`] wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Committed {
+    /// Blocks that were free before, and have been written to their places.
+    pub new_blocks: u64,
+    /// Blocks that went through the journal.
+    pub journaled_blocks: u64,
+}
+
+impl Transaction {
+    /// Opens the image or block device at `path`, which is read as by [`Filesystem::open`], for
+    /// changes that are made as a whole. Nobody else can open it for writing meanwhile.
+    ///
+    /// A journal that was not closed cleanly is replayed to the image first; nothing else is
+    /// written there before [`Transaction::commit`].
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open_writable`]; when the file system has no journal, or has the
+    /// feature `mmp`; when there is no temporary file to be had.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let location = ImageLocation::parse(path.as_ref()).map_err(|e| {
+            let source = extant_blockdev::DeviceError::from(e).into();
+            Error::engine(PathBuf::new(), source)
+        })?;
+        Self::open_location(&location, &How::writing(), MountOptions::read_write())
+    }
+
+    /// Opens the file system at a location, if both `how` and `options` say that it is written to.
+    ///
+    /// # Errors
+    /// As for [`Transaction::open`].
+    pub fn open_location(
+        location: &ImageLocation,
+        how: &How,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let name = location.name();
+        match location.open(how) {
+            Ok(device) => Self::open_device(device, Path::new(&name), options),
+            // Errors of devices name the device themselves.
+            Err(e) => Err(Error::engine(PathBuf::new(), e.into())),
+        }
+    }
+
+    /// Opens the file system on a device, which errors about the file system as a whole call
+    /// `name`.
+    ///
+    /// # Errors
+    /// As for [`Transaction::open`].
+    pub fn open_device(
+        device: SharedDevice,
+        name: impl Into<PathBuf>,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let name = name.into();
+        let spool = spool(device.size())?;
+        let staged = Staged::begin(device, spool, options).map_err(|e| whole(&name, e))?;
+        let fs = Filesystem::mounted(Arc::clone(staged.fs()));
+        Ok(Self { fs, staged, name })
+    }
+
+    /// Returns the file system as it is with the changes so far. It takes no more changes after
+    /// [`Transaction::commit`].
+    #[must_use]
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.fs
+    }
+
+    /// Puts the changes into the image. They are durable when this returns.
+    ///
+    /// # Errors
+    /// When what has to go through the journal at once does not fit, or the device fails: nothing
+    /// is changed then. A device that fails after the journal has all of it gives an error that
+    /// says so; the next opening for writing, here or under Linux, puts the changes in place.
+    pub fn commit(self) -> Result<Committed> {
+        let Self { fs, staged, name } = self;
+        let report = staged.commit().map_err(|e| whole(&name, e))?;
+        drop(fs);
+        Ok(Committed {
+            new_blocks: report.placed,
+            journaled_blocks: report.logged,
+        })
+    }
+}
+
+impl Filesystem {
+    /// Changes the image at `path` as a whole, or not at all: what `change` does is in the image
+    /// when this returns `Ok`, and nothing of it when `change` fails, or a crash comes first.
+    ///
+    /// ```no_run
+    /// use extant::Filesystem;
+    ///
+    /// # fn main() -> extant::Result<()> {
+    /// Filesystem::transaction("disk.img", |fs| {
+    ///     fs.create_dir_all("/srv/app")?;
+    ///     fs.write("/srv/app/version", "7\n")?;
+    ///     fs.rename("/srv/app/version", "/srv/version")
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns, and as for [`Transaction::open`] and [`Transaction::commit`].
+    pub fn transaction<T, E: From<Error>>(
+        path: impl AsRef<Path>,
+        change: impl FnOnce(&Filesystem) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let transaction = Transaction::open(path)?;
+        let done = change(transaction.filesystem())?;
+        transaction.commit()?;
+        Ok(done)
+    }
+}
+
+/// An error about the file system as a whole; those of devices name the device themselves.
+fn whole(name: &Path, e: EngineError) -> Error {
+    match e {
+        e @ EngineError::Device(_) => Error::engine(PathBuf::new(), e),
+        e => Error::engine(name, e),
+    }
+}
+
+/// A temporary file without a name, which takes room for what is written only.
+fn spool(size: u64) -> Result<SharedDevice> {
+    let folder = std::env::temp_dir();
+    let failed = |e: io::Error| Error::host("make a temporary file in", &folder, e);
+    let file = tempfile::tempfile_in(&folder).map_err(failed)?;
+    let device = FileOptions::create(size)
+        .adopt(file, folder.join("changes"))
+        .map_err(|e| failed(io::Error::other(e)))?;
+    Ok(Arc::new(device))
+}
