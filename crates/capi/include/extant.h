@@ -31,7 +31,7 @@ typedef struct extant_dir extant_dir;
  * more members. */
 struct extant_options {
     size_t size;
-    uint32_t flags;       /* EXTANT_WRITABLE, or 0 to read only */
+    uint32_t flags;       /* EXTANT_WRITABLE or EXTANT_TRANSACTION, or 0 to read only */
     uint32_t partition;   /* partition of a disk image, from 1; 0 for none */
     uint64_t offset;      /* byte at which the file system begins */
     uint64_t cache_bytes; /* memory for file data; 0 for a share of the machine's */
@@ -39,6 +39,9 @@ struct extant_options {
 };
 
 #define EXTANT_WRITABLE 1u
+/* Changes are made as a whole or not at all: extant_commit() puts them into the image, extant_close() forgets them. They
+ * wait in a temporary file (TMPDIR). File systems without a journal, or with the feature mmp, are refused (-EOPNOTSUPP). */
+#define EXTANT_TRANSACTION 2u
 
 struct extant_time {
     int64_t seconds;      /* since 1970 */
@@ -106,7 +109,12 @@ int extant_open(const char *image, const struct extant_options *options, extant_
 /* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was
  * done since the last success of extant_sync() may be lost. NULL is allowed. */
 int extant_close(extant_fs *fs);
-/* Makes everything durable that was done before. */
+/* Puts all changes of a file system that was opened with EXTANT_TRANSACTION into the image, as one transaction of its
+ * journal, and closes the file system. A crash on the way leaves all of them or none. The handle is gone, also after an
+ * error, which says that nothing is changed (-ENOSPC: it does not fit into the journal), or that the changes wait in the
+ * journal for the next opening for writing, as the device failed. Others are closed as by extant_close(). NULL is allowed. */
+int extant_commit(extant_fs *fs);
+/* Makes everything durable that was done before. With EXTANT_TRANSACTION nothing is durable before extant_commit(). */
 int extant_sync(const extant_fs *fs);
 int extant_statfs(const extant_fs *fs, struct extant_space *space);
 

@@ -14,13 +14,14 @@ use crate::types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
 use extant::image::{How, ImageFormat, ImageLocation, PartitionName};
 use extant::{
     DeviceNumber, FileFlags, FileType, Filesystem, Mode, MountOptions, OpenOptions, RenameFlags,
-    SetXattr, Timestamp,
+    SetXattr, Timestamp, Transaction,
 };
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const WRITABLE: u32 = 1;
+const TRANSACTION: u32 = 2;
 
 const O_READ: u32 = 1;
 const O_WRITE: u32 = 2;
@@ -76,9 +77,14 @@ pub unsafe extern "C" fn extant_open(
 }
 
 fn open(image: &Path, options: Options, format: Option<&str>) -> Result<Fs, Failure> {
-    known("extant_options.flags", options.flags, WRITABLE)?;
+    known(
+        "extant_options.flags",
+        options.flags,
+        WRITABLE | TRANSACTION,
+    )?;
+    let as_a_whole = options.flags & TRANSACTION != 0;
     let location = ImageLocation::parse(image)?;
-    let (how, mut mount) = if options.flags & WRITABLE != 0 {
+    let (how, mut mount) = if as_a_whole || options.flags & WRITABLE != 0 {
         (How::writing(), MountOptions::read_write())
     } else {
         (How::reading(), MountOptions::read_only())
@@ -95,14 +101,33 @@ fn open(image: &Path, options: Options, format: Option<&str>) -> Result<Fs, Fail
     if options.cache_bytes != 0 {
         mount.cache_bytes = Some(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX));
     }
-    Ok(Fs(Filesystem::open_location(&location, &how, mount)?))
+    if as_a_whole {
+        let transaction = Transaction::open_location(&location, &how, mount)?;
+        return Ok(Fs(transaction.filesystem().clone(), Some(transaction)));
+    }
+    Ok(Fs(Filesystem::open_location(&location, &how, mount)?, None))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_close(fs: *mut Fs) -> c_int {
     // SAFETY: as the header asks of callers.
-    done(|| match unsafe { taken(fs) } {
+    done(|| match unsafe { taken(fs) }.map(|fs| *fs) {
+        // What is not committed is forgotten.
+        Some(Fs(_, Some(_))) | None => Ok(()),
         Some(fs) => Ok(fs.0.close()?),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_commit(fs: *mut Fs) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| match unsafe { taken(fs) }.map(|fs| *fs) {
+        Some(Fs(fs, Some(transaction))) => {
+            drop(fs);
+            transaction.commit()?;
+            Ok(())
+        }
+        Some(Fs(fs, None)) => Ok(fs.close()?),
         None => Ok(()),
     })
 }

@@ -4,9 +4,12 @@ use extant::{DirEntry, Metadata, ReadDir, StatFs, Timestamp};
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-/// An open file system: `extant_fs`.
+/// An open file system: `extant_fs`. With a transaction, its changes are those of that.
 #[derive(Debug)]
-pub struct Fs(pub(crate) extant::Filesystem);
+pub struct Fs(
+    pub(crate) extant::Filesystem,
+    pub(crate) Option<extant::Transaction>,
+);
 
 /// An open file: `extant_file`.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub struct Dir(pub(crate) ReadDir);
 pub struct Options {
     /// `sizeof` this structure as the caller knows it.
     pub size: usize,
-    /// `EXTANT_WRITABLE`.
+    /// `EXTANT_WRITABLE`, `EXTANT_TRANSACTION`.
     pub flags: u32,
     /// The partition, from 1; 0 for none.
     pub partition: u32,

@@ -3,6 +3,8 @@
  *   address read ADDRESS     prints the file /in
  *   address write ADDRESS    writes /out, syncs it, and closes the file system
  *   address abandon ADDRESS  writes /out, syncs it, and ends without closing anything
+ *   address commit ADDRESS   writes /out in a transaction, and commits that
+ *   address forget ADDRESS   writes /out in a transaction, and closes the file system
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,7 +65,9 @@ int main(int argc, char **argv)
 
     if (argc != 3)
         return 2;
-    if (strcmp(argv[1], "read") != 0)
+    if (strcmp(argv[1], "commit") == 0 || strcmp(argv[1], "forget") == 0)
+        options.flags = EXTANT_TRANSACTION;
+    else if (strcmp(argv[1], "read") != 0)
         options.flags = EXTANT_WRITABLE;
     check(extant_open(argv[2], &options, &fs), "open");
     if (strcmp(argv[1], "read") == 0)
@@ -72,6 +76,9 @@ int main(int argc, char **argv)
         write_out(fs);
     if (strcmp(argv[1], "abandon") == 0)
         _exit(0);
-    check(extant_close(fs), "close");
+    if (strcmp(argv[1], "commit") == 0)
+        check(extant_commit(fs), "commit");
+    else
+        check(extant_close(fs), "close");
     return 0;
 }

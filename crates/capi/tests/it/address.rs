@@ -104,6 +104,20 @@ fn what_a_program_in_c_has_synced_survives_its_end() {
 }
 
 #[test]
+fn a_program_in_c_changes_an_export_as_a_whole_or_not_at_all() {
+    let desk = Desk::new();
+    let (server, address) = desk.serve(&[]);
+    let before = fs::read(&desk.image).unwrap();
+    let forgotten = desk.run("forget", &address);
+    assert_eq!(forgotten.code, 0, "{forgotten}");
+    assert!(fs::read(&desk.image).unwrap() == before, "it was touched");
+    let committed = desk.run("commit", &address);
+    assert_eq!(committed.code, 0, "{committed}");
+    drop(server);
+    judge(&desk.image);
+}
+
+#[test]
 fn a_program_in_c_is_told_why_an_address_is_of_no_use() {
     let desk = Desk::new();
     let (server, address) = desk.serve(&["-r"]);

@@ -28,6 +28,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
             "xattr",
             "acl",
             "chattr",
+            "edit",
         ],
     ),
     (
@@ -59,7 +60,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
             "mkfs" | "convert" | "apply" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod"
             | "chown" | "relabel" | "touch",
         ] => PART,
-        ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
+        ["truncate" | "fallocate" | "write" | "chattr" | "edit" | "replay"] => PART,
         ["repair" | "tune" | "resize" | "trim" | "serve"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
         ["check" | "mount"] => PART_AND_JOURNAL,
@@ -114,6 +115,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "write" => &[("dd", "1")],
         "xattr" => &[("getfattr", "1"), ("setfattr", "1"), ("xattr", "7")],
         "acl" => &[("getfacl", "1"), ("setfacl", "1"), ("acl", "5")],
+        "edit" => &[("debugfs", "8")],
         "chattr" | "lsattr" => &[("chattr", "1"), ("lsattr", "1")],
         "replay" => &[("e2fsck", "8")],
         "serve" => &[("qemu-nbd", "8"), ("nbdkit", "1"), ("nbdcopy", "1")],

@@ -40,6 +40,13 @@ impl Desk {
         }
         fs::write(desk.at("overlay/etc/motd"), "hello\n").unwrap();
         fs::write(desk.at("tree/leaf"), "green\n").unwrap();
+        fs::create_dir_all(desk.at("app")).unwrap();
+        fs::write(desk.at("app/run"), "#!/bin/sh\n").unwrap();
+        fs::write(
+            desk.at("changes"),
+            "expect exists /etc\nmkdir -p /srv/data\n",
+        )
+        .unwrap();
         for name in ["hostname", "resolv.conf", "more", "header"] {
             fs::write(desk.at(name), format!("{name}\n")).unwrap();
         }

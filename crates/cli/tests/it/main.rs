@@ -13,6 +13,7 @@ mod copying_in;
 mod disks_and_damage;
 mod dm_verity;
 mod e2fsprogs;
+mod editing;
 mod examples;
 mod external_journal;
 mod fakeroot;

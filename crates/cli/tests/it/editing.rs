@@ -1,0 +1,439 @@
+//! Scripts that change an image as a whole, or not at all.
+
+use crate::support::{Place, Run, extant, extant_with};
+use extant_testkit::facility::is_full_run;
+use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover, mke2fs};
+use extant_testkit::require;
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::tool::tool;
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn image(place: &Place) -> String {
+    let image = place.arg("fs.img");
+    mke2fs(Path::new(&image), 32 << 20, &["-t", "ext4"]);
+    image
+}
+
+fn edit(image: &str, script: &str) -> Run {
+    edit_with(image, script, &[])
+}
+
+fn edit_with(image: &str, script: &str, options: &[&str]) -> Run {
+    let args = [&["edit", image], options].concat();
+    extant_with(args, |command| {
+        command.write_stdin(script.to_owned());
+    })
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let dir = Place::new();
+    fs::write(dir.join("file"), bytes).unwrap();
+    let output = tool("sha256sum").arg(dir.join("file")).ok().text();
+    output.split_whitespace().next().unwrap().to_owned()
+}
+
+/// Everything in an image, with times left out.
+fn manifest(image: &str) -> String {
+    let listed = extant(["ls", "-R", "--mtree", image]).ok().text();
+    let words = listed.split_whitespace();
+    let kept = words.filter(|word| !word.starts_with("time=") && !word.starts_with('#'));
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// Each kind of line does what the command of that name does.
+#[test]
+fn lines_do_what_single_commands_do() {
+    let place = Place::new();
+    let image = image(&place);
+    let other = place.arg("other.img");
+    fs::copy(&image, &other).unwrap();
+    fs::create_dir(place.join("tree")).unwrap();
+    fs::write(place.join("tree/one"), "one\n").unwrap();
+    let tree = place.arg("tree");
+    edit(
+        &image,
+        &format!(
+            "# a comment
+mkdir -p -m 700 /a/b
+put {tree}/one '/a/with space'
+put -r {tree} /a/tree
+write -m 600 /a/text <<END
+first
+  second # no comment here
+END
+write /a/line <<< \"one line\"
+write --append /a/line <<< more
+mknod /null c 1 3
+ln -s ../target /a/link
+ln /a/text /a/hard
+chmod 640 /a/line
+chown 1000:1001 /a/line
+xattr set /a/line user.origin here
+acl set u:1000:rw- /a/tree/one
+chattr +d /a/hard
+touch -d @1000 /a/b
+truncate -s 10000 /a/sparse
+fallocate -l 8192 /a/reserved
+mv /a/with* /moved
+rm /a/tree/one
+label edited
+"
+        ),
+    )
+    .ok();
+    assert_clean(Path::new(&image));
+    let at = |path: &str| format!("{other}:{path}");
+    let run = |args: &[&str]| {
+        extant(args).ok();
+    };
+    run(&["mkdir", "-p", "-m", "700", &at("/a/b")]);
+    run(&["cp", &format!("{tree}/one"), &at("/a/with space")]);
+    run(&["cp", "-r", &tree, &at("/a/tree")]);
+    let write = |options: &[&str], path: &str, text: &str| {
+        let path = at(path);
+        let args = [&["write"], options, &[path.as_str()]].concat();
+        extant_with(args, |command| {
+            command.write_stdin(text.to_owned());
+        })
+        .ok();
+    };
+    write(
+        &["-m", "600"],
+        "/a/text",
+        "first\n  second # no comment here\n",
+    );
+    write(&[], "/a/line", "one line\n");
+    write(&["--append"], "/a/line", "more\n");
+    run(&["mknod", &at("/null"), "c", "1", "3"]);
+    run(&["ln", "-s", "../target", &at("/a/link")]);
+    run(&["ln", &at("/a/text"), &at("/a/hard")]);
+    run(&["chmod", "640", &at("/a/line")]);
+    run(&["chown", "1000:1001", &at("/a/line")]);
+    run(&["xattr", "set", &at("/a/line"), "user.origin", "here"]);
+    run(&["acl", "set", "u:1000:rw-", &at("/a/tree/one")]);
+    run(&["chattr", "+d", &at("/a/hard")]);
+    run(&["touch", "-d", "@1000", &at("/a/b")]);
+    run(&["truncate", "-s", "10000", &at("/a/sparse")]);
+    run(&["fallocate", "-l", "8192", &at("/a/reserved")]);
+    run(&["mv", &at("/a/with*"), &at("/moved")]);
+    run(&["rm", &at("/a/tree/one")]);
+    assert_eq!(manifest(&image), manifest(&other));
+    let info = extant(["info", &image]).ok().text();
+    assert!(info.contains("edited"), "{info}");
+}
+
+#[test]
+fn a_line_that_fails_leaves_the_image_as_it_was_and_is_named() {
+    let place = Place::new();
+    let image = image(&place);
+    let before = fs::read(&image).unwrap();
+    let script = "mkdir /a\nwrite /a/x <<< text\nrm /missing\nmkdir /b\n";
+    let run = edit(&image, script).fails(1);
+    assert!(run.stderr.contains("standard input:3: "), "{}", run.stderr);
+    assert!(run.stderr.contains("/missing"), "{}", run.stderr);
+    assert!(run.stderr.contains("nothing is changed"), "{}", run.stderr);
+    assert_eq!(fs::read(&image).unwrap(), before);
+    fs::write(place.join("script"), script).unwrap();
+    let file = place.arg("script");
+    let run = extant(["edit", &image, "-f", &file]).fails(1);
+    assert!(run.stderr.contains("script:3: "), "{}", run.stderr);
+    assert_eq!(fs::read(&image).unwrap(), before);
+    // A disk that is full ends the script as well.
+    let large = place.join("large");
+    fs::File::create(&large).unwrap().set_len(1 << 20).unwrap();
+    fs::write(&large, vec![1; 40 << 20]).unwrap();
+    let script = format!("mkdir /a\nput {} /a/large\n", large.display());
+    let run = edit(&image, &script).fails(1);
+    assert!(run.stderr.contains("standard input:2: "), "{}", run.stderr);
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+/// What makes no sense is found before anything is done: also behind lines that would fail.
+#[test]
+fn a_script_that_makes_no_sense_is_refused_with_its_line() {
+    let place = Place::new();
+    let image = image(&place);
+    let before = fs::read(&image).unwrap();
+    for (line, what) in [
+        ("mkdirs /x", "no command of a script"),
+        ("mkfs /x", "no command of a script"),
+        ("mkdir x", "begin with /"),
+        ("mkdir --wrong /x", "--wrong"),
+        ("mkdir 'x", "no other one"),
+        ("mkdir", "required"),
+        ("mkdir /x <<< text", "takes no text"),
+        ("write /x", "no text"),
+        ("write /x <<END", "no line `END`"),
+        ("rm --partition 2 /x", "said to `extant edit` itself"),
+        ("xattr get /x user.y", "read by a command"),
+        ("xattr set /x user.y -", "standard input"),
+        ("expect size=x /x", "size"),
+        ("expect sha256=12 /x", "64 hexadecimal"),
+        ("expect there /x", "no condition"),
+        ("expect exists", "a condition is"),
+        ("if exists /x", "no `end`"),
+        ("end", "no `if`"),
+        ("else", "no `if`"),
+        ("<<< text", "no command"),
+        ("{\"do\": \"mkdir\", \"paths\": []}", "paths"),
+        ("{\"do\": ", "EOF"),
+    ] {
+        let run = edit(&image, &format!("rm /missing\n\n{line}")).fails(2);
+        let told = &run.stderr;
+        assert!(told.contains("standard input:3: "), "{line}: {told}");
+        assert!(told.contains(what), "{line}: {told}");
+        assert!(!told.contains("missing"), "{line}: {told}");
+    }
+    assert_eq!(fs::read(&image).unwrap(), before);
+    let nested = "if exists /x\n".repeat(1000);
+    let run = edit(&image, &nested).fails(2);
+    assert!(run.stderr.contains("within each other"), "{}", run.stderr);
+    extant(["edit", &image, "-f", &place.arg("nowhere")]).fails(1);
+}
+
+#[test]
+fn conditions_decide_what_is_done() {
+    let place = Place::new();
+    let image = image(&place);
+    edit(&image, "write /file <<< text\nln -s file /link\nmkdir /dir").ok();
+    let sum = sha256(b"text\n");
+    edit(
+        &image,
+        &format!(
+            "expect exists /file
+expect absent /missing
+expect size=5 /file
+expect size=5 /link
+expect sha256={sum} /file
+expect target=file /link
+if exists /missing
+  mkdir /wrong
+else
+  if absent /dir
+    mkdir /wrong2
+  end
+  if size=5 /file
+    mkdir /right
+    expect exists /right
+  else
+    mkdir /wrong3
+  end
+end
+"
+        ),
+    )
+    .ok();
+    let listed = extant(["ls", &image]).ok().text();
+    assert!(
+        listed.contains("right") && !listed.contains("wrong"),
+        "{listed}"
+    );
+    for (condition, told) in [
+        ("exists /missing", "/missing does not exist"),
+        ("absent /file", "/file exists"),
+        ("size=6 /file", "/file has 5 bytes"),
+        (&*format!("sha256={} /file", "0".repeat(64)), &*sum),
+        ("target=other /link", "/link leads to file"),
+        ("target=file /file", "/file is no symbolic link"),
+        (
+            "sha256=0000000000000000000000000000000000000000000000000000000000000000 /dir",
+            "directory",
+        ),
+    ] {
+        let run = edit(&image, &format!("mkdir /never\nexpect {condition}")).fails(1);
+        assert!(run.stderr.contains(told), "{condition}: {}", run.stderr);
+    }
+    let listed = extant(["ls", &image]).ok().text();
+    assert!(!listed.contains("never"), "{listed}");
+}
+
+#[test]
+fn objects_of_json_are_lines_and_each_line_has_one() {
+    let place = Place::new();
+    let image = image(&place);
+    let line = json!({"do": "write", "args": ["-m", "600", "/a b"], "input": "text\n"});
+    let script = format!(
+        "{line}\nmkdir /dir\n{}",
+        json!({"do": "rm", "args": ["/a b"]})
+    );
+    let run = edit_with(&image, &script, &["--json"]).ok();
+    let lines = run.lines();
+    assert_eq!(lines.len(), 4);
+    assert_eq!(
+        lines[0],
+        json!({"line": 1, "do": ["write", "-m", "600", "/a b"], "ok": true})
+    );
+    assert_eq!(lines[3]["committed"], true);
+    assert_eq!(lines[3]["lines_done"], 3);
+    assert!(lines[3]["journaled_blocks"].as_u64() > Some(0));
+    let run = edit_with(&image, "mkdir /new\nexpect exists /a\n", &["--json"]).fails(1);
+    let lines = run.lines();
+    assert_eq!(lines[1]["ok"], false);
+    assert_eq!(lines[1]["error"], "/a does not exist");
+    assert_eq!(lines[2], json!({"lines_done": 1, "committed": false}));
+    // A reader that has gone does not keep the image from being changed.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["edit", &image, "--json", "-e", "mkdir /heard"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    extant(["stat", &format!("{image}:/heard")]).ok();
+}
+
+#[test]
+fn a_dry_run_changes_neither_the_image_nor_the_host() {
+    let place = Place::new();
+    let image = image(&place);
+    edit(&image, "write /file <<< text").ok();
+    let before = fs::read(&image).unwrap();
+    let out = place.arg("out");
+    let script = format!("mkdir /dir\nget /file {out}\nrm /file\n");
+    let run = edit_with(&image, &script, &["--dry-run", "--json"]).ok();
+    assert_eq!(run.lines()[3]["committed"], false);
+    assert_eq!(fs::read(&image).unwrap(), before);
+    assert!(!place.join("out").exists());
+    edit_with(&image, "rm /missing", &["-n"]).fails(1);
+    edit(&image, &script).ok();
+    assert_eq!(fs::read_to_string(place.join("out")).unwrap(), "text\n");
+}
+
+#[test]
+fn two_that_edit_at_once_do_one_after_the_other_or_are_told() {
+    let place = Place::new();
+    let image = image(&place);
+    let mut first = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["edit", &image, "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It reads its script before it takes the image.
+    extant(["edit", &image, "-e", "mkdir /second"]).ok();
+    let mut script = first.stdin.take().unwrap();
+    script.write_all(b"mkdir /first\n").unwrap();
+    drop(script);
+    assert!(first.wait().unwrap().success());
+    let listed = extant(["ls", &image]).ok().text();
+    assert!(
+        listed.contains("first") && listed.contains("second"),
+        "{listed}"
+    );
+    let holder = extant::Filesystem::open_writable(&image).unwrap();
+    let run = extant(["edit", &image, "-e", "mkdir /third"]).fails(1);
+    assert!(run.stderr.contains("open elsewhere"), "{}", run.stderr);
+    drop(holder);
+}
+
+#[test]
+fn what_cannot_be_changed_as_a_whole_is_refused() {
+    let place = Place::new();
+    let image = place.arg("ext2.img");
+    mke2fs(Path::new(&image), 16 << 20, &["-t", "ext2"]);
+    let run = extant(["edit", &image, "-e", "mkdir /x"]).fails(1);
+    assert!(run.stderr.contains("no journal"), "{}", run.stderr);
+    // Overwritten in place: more than the journal has room for.
+    let image = place.arg("small-log.img");
+    mke2fs(Path::new(&image), 64 << 20, &["-t", "ext4", "-J", "size=4"]);
+    let large = place.arg("large");
+    fs::write(&large, vec![b'7'; 8 << 20]).unwrap();
+    edit(&image, &format!("put {large} /large")).ok();
+    let text = "8".repeat((8 << 20) - 1);
+    let over = format!("write --at 0 /large <<END\n{text}\nEND\n");
+    let run = edit(&image, &over).fails(1);
+    let told = run.stderr;
+    assert!(told.contains("fit into the journal"), "{told}");
+    let out = extant(["cat", &format!("{image}:/large")]).ok().stdout;
+    assert!(out.iter().all(|byte| *byte == b'7'), "the old content");
+    // In place of it: its blocks are new.
+    edit(&image, &format!("write /large <<END\n{text}\nEND\n")).ok();
+    let out = extant(["cat", &format!("{image}:/large")]).ok().stdout;
+    assert!(out.starts_with(b"88") && out.len() == 8 << 20);
+    assert_clean(Path::new(&image));
+}
+
+/// The temporary file has no room: the image stays as it was.
+#[test]
+fn a_host_without_room_for_changes_leaves_the_image_as_it_was() {
+    require!(Root);
+    let place = Place::new();
+    let image = image(&place);
+    let before = fs::read(&image).unwrap();
+    fs::write(place.join("large"), vec![1; 16 << 20]).unwrap();
+    let script = "mount -t tmpfs -o size=4m none \"$1\" && export TMPDIR=\"$1\" && exec \"$2\" edit \"$3\" -e \"put $4 /x\"";
+    let point = place.join("tmp");
+    fs::create_dir(&point).unwrap();
+    let output = tool("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(&point)
+        .args([env!("CARGO_BIN_EXE_extant"), &image])
+        .arg(place.join("large"))
+        .run();
+    assert_eq!(output.code, 1, "{output}");
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+/// Killed at a random moment, many times: Linux and we find all of the script, or nothing.
+#[test]
+fn a_script_that_is_killed_is_done_whole_or_not_at_all() {
+    let place = Place::new();
+    let image = image(&place);
+    let seed = seed_from_env("killed edits");
+    let mut rng = Rng::new(seed);
+    let mut script = String::from("rm -rf /dir\nmkdir /dir\n");
+    for number in 0..40 {
+        script += &format!("write /dir/file-{number} <<< 'text of {number} @'\n");
+    }
+    let times = if is_full_run() { 200 } else { 25 };
+    let mut version = 0;
+    let mut seen = [0; 2];
+    edit(&image, &script.replace('@', "0")).ok();
+    for round in 1..=times {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["edit", &image])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input
+            .write_all(script.replace('@', &round.to_string()).as_bytes())
+            .unwrap();
+        drop(input);
+        std::thread::sleep(Duration::from_micros(rng.below(60_000)));
+        let _ = child.kill();
+        child.wait().unwrap();
+        let look = |image: &str| {
+            let found = extant(["cat", &format!("{image}:/dir/file-*")]).ok().text();
+            let versions: Vec<&str> = found.lines().filter_map(|l| l.rsplit(' ').next()).collect();
+            assert_eq!(versions.len(), 40, "round {round}: {found}");
+            assert!(
+                versions.iter().all(|v| *v == versions[0]),
+                "round {round}: {found}"
+            );
+            versions[0].parse::<usize>().unwrap()
+        };
+        let found = look(&image);
+        assert!(
+            found == round || found == version,
+            "round {round}: {found}, was {version}"
+        );
+        seen[usize::from(found == round)] += 1;
+        version = found;
+        let copy = place.arg("copy.img");
+        fs::copy(&image, &copy).unwrap();
+        e2fsck_recover(Path::new(&copy)).unwrap();
+        assert_clean(Path::new(&copy));
+        assert_eq!(look(&copy), found, "round {round}");
+    }
+    println!("{} without, {} with", seen[0], seen[1]);
+    edit(&image, "expect exists /dir").ok();
+    assert_clean(Path::new(&image));
+    let journal = debugfs(Path::new(&image), "show_super_stats -h");
+    assert!(!journal.contains("needs_recovery"), "{journal}");
+}
