@@ -19,6 +19,7 @@ paths: mkdir, mknod, rm, mv, ln, chmod, chown, touch, truncate, fallocate, xattr
 and these:
   put [OPTIONS] SOURCE... /path\tCopy files of the host into the image, as cp does
   get [OPTIONS] /path... DEST\tCopy files out of it, at once
+  apply [OPTIONS] LAYER...\tPut layers onto the image, as `extant apply` does
   write [OPTIONS] /path <<END\tThe lines up to END become the file's content; `<<< TEXT`: this text
   expect CONDITION\tFail, unless it holds
   if CONDITION, else, end\tWhat is between is done if it holds, or if not

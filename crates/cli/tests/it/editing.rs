@@ -81,6 +81,7 @@ truncate -s 10000 /a/sparse
 fallocate -l 8192 /a/reserved
 mv /a/with* /moved
 rm /a/tree/one
+apply {tree} --owner 7:8
 label edited
 "
         ),
@@ -122,6 +123,7 @@ label edited
     run(&["fallocate", "-l", "8192", &at("/a/reserved")]);
     run(&["mv", &at("/a/with*"), &at("/moved")]);
     run(&["rm", &at("/a/tree/one")]);
+    run(&["apply", &tree, &other, "--owner", "7:8"]);
     assert_eq!(manifest(&image), manifest(&other));
     let info = extant(["info", &image]).ok().text();
     assert!(info.contains("edited"), "{info}");
@@ -172,6 +174,7 @@ fn a_script_that_makes_no_sense_is_refused_with_its_line() {
         ("rm --partition 2 /x", "said to `extant edit` itself"),
         ("xattr get /x user.y", "read by a command"),
         ("xattr set /x user.y -", "standard input"),
+        ("apply -", "standard input"),
         ("expect size=x /x", "size"),
         ("expect sha256=12 /x", "64 hexadecimal"),
         ("expect there /x", "no condition"),

@@ -2,8 +2,10 @@
 
 use super::condition::Condition;
 use super::operand;
-use crate::args::{AclDo, Args, Command, Cp, Whereabouts, Write, XattrDo};
-use crate::commands::{acl, chattr, chmod, chown, cp, fallocate, ln, mkdir, mknod, mv, rm, touch};
+use crate::args::{AclDo, Apply, Args, Command, Cp, Whereabouts, Write, XattrDo};
+use crate::commands::{
+    acl, apply, chattr, chmod, chown, cp, fallocate, ln, mkdir, mknod, mv, rm, touch,
+};
 use crate::commands::{truncate, write, xattr};
 use crate::failure::{Failure, Outcome};
 use clap::Parser;
@@ -22,8 +24,9 @@ pub(super) struct Step {
 enum What {
     Expect(Condition),
     Label(OsString, OsString),
-    Put(Cp),
-    Get(Cp),
+    Put(Box<Cp>),
+    Get(Box<Cp>),
+    Apply(Box<Apply>),
     Write(Write, Vec<u8>),
     Command(Box<Command>),
 }
@@ -66,6 +69,18 @@ impl Step {
                     What::Get(args)
                 }
             }
+            "apply" => {
+                let words = [&words[..], &[image.to_owned()]].concat();
+                let Command::Apply(mut args) = parsed(name, &words)? else {
+                    return Err(unknown(name));
+                };
+                if args.paths.iter().any(|layer| layer == "-") {
+                    return Err("standard input is not for the lines of a script".to_owned());
+                }
+                args.quiet = true;
+                args.json = false;
+                What::Apply(args)
+            }
             "write" => {
                 let Command::Write(mut args) = parsed(name, &words)? else {
                     return Err(unknown(name));
@@ -98,6 +113,7 @@ impl Step {
             }
             What::Get(_) if dry => Ok(()),
             What::Put(args) | What::Get(args) => cp::run(args, place),
+            What::Apply(args) => apply::run(args, place),
             What::Write(args, input) => write::run_from(args, place, &mut &input[..]),
             What::Command(command) => run(command, place),
         }
