@@ -120,9 +120,9 @@ mod quota;
 mod read_dir;
 mod remove;
 mod scouts;
+mod transaction;
 #[cfg(feature = "verity")]
 mod verity;
-mod transaction;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, ImageError, Result};
@@ -154,9 +154,9 @@ pub use freeze::Frozen;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
+pub use transaction::{Committed, Transaction};
 #[cfg(feature = "verity")]
 pub use verity::FsVerityFile;
-pub use transaction::{Committed, Transaction};
 pub use walk::{Walk, WalkEntry};
 
 // The example that people see first must compile.

@@ -27,7 +27,7 @@ were. After a crash the file system is consistent, and each name stands for its 
 new one; the same command again finishes the work.")]
 pub(crate) struct Apply {
     /// Layers from the lowest, and at last the image
-    #[arg(required = true, num_args = 2.., value_names = ["LAYER", "IMAGE"])]
+    #[arg(required = true, num_args = 1.., value_names = ["LAYER", "IMAGE"])]
     pub(crate) paths: Vec<OsString>,
     /// The directory of the image that is the root of the layers; symbolic links in it lead nowhere
     /// outside

@@ -40,7 +40,7 @@ Their paths are those in the image, and only what is copied changes; what a tabl
 missing is made.")]
 pub(crate) struct Cp {
     /// Files to copy, and at last the destination
-    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "DEST"])]
     pub(crate) paths: Vec<OsString>,
     /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
     #[arg(short, long)]
@@ -130,7 +130,7 @@ If the last path is a directory, the others go into it. A file that is in the wa
 one step: whatever happens, either the old or the new one is there.")]
 pub(crate) struct Mv {
     /// Files to move, and at last the destination
-    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/path")]
+    #[arg(required = true, num_args = 1.., value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
     /// Replace nothing: a file in the way stays, and so does the file that would replace it
     #[arg(short, long)]
@@ -158,7 +158,7 @@ If the last path is a directory, the links go into it under the names of their t
 target of a symbolic link is text: it is stored as it is, and need not exist.")]
 pub(crate) struct Ln {
     /// Targets of the links, and at last the place of the links
-    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "IMAGE:/link"])]
+    #[arg(required = true, num_args = 1.., value_names = ["TARGET", "IMAGE:/link"])]
     pub(crate) paths: Vec<OsString>,
     /// Make symbolic links
     #[arg(short, long)]

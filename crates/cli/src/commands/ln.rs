@@ -12,7 +12,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: &Ln, location: &Whereabouts) -> Outcome {
-    let Some((link, targets)) = args.paths.split_last() else {
+    let Some((link, targets)) = args
+        .paths
+        .split_last()
+        .filter(|(_, others)| !others.is_empty())
+    else {
         return Err(Failure::usage("nothing to link: name a target and a link"));
     };
     let link = ImagePath::inside(link)?;

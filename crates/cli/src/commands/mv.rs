@@ -16,7 +16,7 @@ pub(super) fn run(args: &Mv, location: &Whereabouts) -> Outcome {
         .iter()
         .map(|text| ImagePath::inside(text))
         .collect::<Outcome<Vec<_>>>()?;
-    let Some((dest, sources)) = places.split_last() else {
+    let Some((dest, sources)) = places.split_last().filter(|(_, others)| !others.is_empty()) else {
         return Err(Failure::usage("nothing to move: name a file and where to"));
     };
     if let Some(other) = sources.iter().find(|source| file(source) != file(dest)) {

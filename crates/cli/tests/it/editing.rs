@@ -155,6 +155,29 @@ fn a_line_that_fails_leaves_the_image_as_it_was_and_is_named() {
     assert_eq!(fs::read(&image).unwrap(), before);
 }
 
+/// As for `cp` and its kin of other systems.
+#[test]
+fn options_stand_between_operands_too() {
+    let place = Place::new();
+    let image = image(&place);
+    fs::write(place.join("file"), "text\n").unwrap();
+    let at = |path: &str| format!("{image}:{path}");
+    let file = place.arg("file");
+    extant(["cp", &file, "-a", &at("/one")]).ok();
+    extant(["mv", &at("/one"), "-n", &at("/two")]).ok();
+    extant(["ln", &at("/two"), "--force", &at("/three")]).ok();
+    extant(["ln", "two", &at("/four"), "-s"]).ok();
+    extant(["mkdir", &at("/a"), "-p", &at("/b/c")]).ok();
+    let run = extant(["cat", &at("/three"), &at("/four")]).ok();
+    assert_eq!(run.text(), "text\ntext\n");
+    for command in ["cp", "mv", "ln"] {
+        let run = extant([command, &at("/two")]).fails(2);
+        assert!(run.stderr.contains("nothing to"), "{}", run.stderr);
+    }
+    let run = extant(["apply", &image]).fails(2);
+    assert!(run.stderr.contains("name layers"), "{}", run.stderr);
+}
+
 /// What makes no sense is found before anything is done: also behind lines that would fail.
 #[test]
 fn a_script_that_makes_no_sense_is_refused_with_its_line() {

@@ -141,6 +141,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["mkfs"] => vec!["/none/image", "--size", "1M"],
         ["mv" | "cp"] => vec!["/none/image:/a", "/none/image:/b"],
         ["apply"] => vec!["/none/layer", "/none/image"],
+        ["edit"] => vec!["/none/image", "-e", "rm /a"],
         ["ln"] => vec!["-s", "a", "/none/image:/b"],
         ["chmod"] => vec!["600", "/none/image:/a"],
         ["chown"] => vec!["0", "/none/image:/a"],

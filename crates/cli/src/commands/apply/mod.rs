@@ -39,7 +39,11 @@ use steps::{Change, Steps};
 const STAGE: &str = ".extant-apply";
 
 pub(super) fn run(args: &Apply, location: &Whereabouts) -> Outcome {
-    let Some((image, layers)) = args.paths.split_last() else {
+    let Some((image, layers)) = args
+        .paths
+        .split_last()
+        .filter(|(_, others)| !others.is_empty())
+    else {
         return Err(Failure::usage("name layers, and the image they go onto"));
     };
     let image = ImagePath::root_of(whole_image(image)?);

@@ -16,7 +16,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
-    let Some((dest, sources)) = args.paths.split_last() else {
+    let Some((dest, sources)) = args
+        .paths
+        .split_last()
+        .filter(|(_, others)| !others.is_empty())
+    else {
         return Err(Failure::usage(
             "nothing to copy: name a file and where to put it",
         ));
