@@ -51,10 +51,10 @@ struct Line {
 }
 
 /// What ended a block.
-enum End {
-    OfScript,
+enum Ended {
+    Script,
     Else(usize),
-    End(usize),
+    Block(usize),
 }
 
 impl Script {
@@ -72,8 +72,8 @@ impl Script {
         };
         let (parts, end) = reader.block(0)?;
         match end {
-            End::OfScript => Ok(Self { name, parts }),
-            End::Else(line) | End::End(line) => {
+            Ended::Script => Ok(Self { name, parts }),
+            Ended::Else(line) | Ended::Block(line) => {
                 Err(reader.wrong(line, "there is no `if` before it"))
             }
         }
@@ -92,7 +92,7 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
     }
 
     /// Reads up to the end of the script, or of the block.
-    fn block(&mut self, depth: usize) -> Outcome<(Vec<Part>, End)> {
+    fn block(&mut self, depth: usize) -> Outcome<(Vec<Part>, Ended)> {
         let mut parts = Vec::new();
         while let Some(line) = self.line()? {
             let number = line.number;
@@ -110,11 +110,11 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
             };
             if first == "else" {
                 alone()?;
-                return Ok((parts, End::Else(number)));
+                return Ok((parts, Ended::Else(number)));
             }
             if first == "end" {
                 alone()?;
-                return Ok((parts, End::End(number)));
+                return Ok((parts, Ended::Block(number)));
             }
             if first == "if" {
                 parts.push(self.condition(&line, depth)?);
@@ -124,7 +124,7 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
             let step = step.map_err(|why| self.wrong(number, why))?;
             parts.push(Part::Line(number, Box::new(step)));
         }
-        Ok((parts, End::OfScript))
+        Ok((parts, Ended::Script))
     }
 
     /// Reads what depends on a condition.
@@ -137,18 +137,18 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
         let condition = condition.map_err(|why| self.wrong(number, why))?;
         let (then, mut end) = self.block(depth + 1)?;
         let mut otherwise = Vec::new();
-        if let End::Else(_) = end {
+        if let Ended::Else(_) = end {
             (otherwise, end) = self.block(depth + 1)?;
         }
         match end {
-            End::End(_) => Ok(Part::If {
+            Ended::Block(_) => Ok(Part::If {
                 line: number,
                 condition,
                 then,
                 otherwise,
             }),
-            End::Else(second) => Err(self.wrong(second, "there is an `else` already")),
-            End::OfScript => Err(self.wrong(number, "this `if` has no `end`")),
+            Ended::Else(second) => Err(self.wrong(second, "there is an `else` already")),
+            Ended::Script => Err(self.wrong(number, "this `if` has no `end`")),
         }
     }
 
