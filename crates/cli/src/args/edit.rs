@@ -1,5 +1,7 @@
 //! The command line of `extant edit`, and the file system that its lines share.
 
+use super::Whereabouts;
+use crate::images::Identity;
 use clap::Args as ClapArgs;
 use extant::Filesystem;
 use extant_image::ImageLocation;
@@ -64,3 +66,14 @@ impl PartialEq for Session {
 }
 
 impl Eq for Session {}
+
+impl Whereabouts {
+    /// The file system of an image that is open already, if it is this one, whatever it is called.
+    pub(crate) fn opened(&self, image: &ImageLocation) -> Option<Filesystem> {
+        let session = self.session.as_ref()?;
+        let is_it = session.image == *image
+            || session.image.partition() == image.partition()
+                && Identity::of(image).is_some_and(|id| Some(id) == Identity::of(&session.image));
+        is_it.then(|| session.fs.clone())
+    }
+}

@@ -37,8 +37,6 @@ use crate::failure::{Failure, Outcome};
 use crate::size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use extant::Filesystem;
-use extant_image::ImageLocation;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -162,15 +160,6 @@ pub(crate) struct Whereabouts {
     /// What is open already.
     #[arg(skip)]
     pub(crate) session: Option<Session>,
-}
-
-impl Whereabouts {
-    /// The file system of an image that is open already, if it is this one.
-    pub(crate) fn opened(&self, image: &ImageLocation) -> Option<Filesystem> {
-        let session = self.session.as_ref();
-        let found = session.filter(|session| session.image == *image);
-        found.map(|session| session.fs.clone())
-    }
 }
 
 /// Which superblock to read by, if not by the first.

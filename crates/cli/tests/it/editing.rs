@@ -313,6 +313,18 @@ fn objects_of_json_are_lines_and_each_line_has_one() {
     extant(["stat", &format!("{image}:/heard")]).ok();
 }
 
+/// Lines see what lines before them did, by whatever name the image goes.
+#[test]
+fn the_image_by_another_name_is_the_image() {
+    let place = Place::new();
+    let image = image(&place);
+    let other = place.arg("other-name");
+    std::os::unix::fs::symlink(&image, &other).unwrap();
+    let script = format!("write /new <<< text\nput {other}:/new /copy\nexpect size=5 /copy\n");
+    edit(&image, &script).ok();
+    assert_clean(Path::new(&image));
+}
+
 #[test]
 fn a_dry_run_changes_neither_the_image_nor_the_host() {
     let place = Place::new();

@@ -11,7 +11,7 @@
 //!
 //! # Order on the device
 //!
-//! 1. An empty log begins. The superblock that says that the log counts goes through the log by
+//! 1. A log that waits is replayed, as by any opening for writing, and an empty log begins. The superblock that says that the log counts goes through the log by
 //!    itself, as whenever a file system is opened for writing.
 //! 2. Blocks that were free are written.
 //! 3. One transaction is committed: everything else. Its first flush makes the blocks of step 2
@@ -70,19 +70,13 @@ impl Staged {
     /// committed. `spool` reads as zeroes and has room for as much as `base`; it takes space for
     /// what is changed only.
     ///
-    /// A log that waits for replay is replayed to `base` first, as by [`Fs::open`]. Nothing else is
-    /// written there.
+    /// Nothing is written to `base`: a log that waits there is replayed in front.
     ///
     /// # Errors
     /// As for [`Fs::open`]; [`Error::NotAtOnce`] for a file system without a journal, or with the
     /// feature `mmp`.
     pub fn begin(base: SharedDevice, spool: SharedDevice, options: MountOptions) -> Result<Self> {
-        let found = torn::find_superblock(&base, &options)?;
-        let superblock = found.superblock;
-        check(&superblock)?;
-        if found.torn.is_some() || superblock.needs_recovery() {
-            Fs::open(Arc::clone(&base), options.clone())?.close()?;
-        }
+        check(&torn::find_superblock(&base, &options)?.superblock)?;
         let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
         let device: SharedDevice = Arc::<CowDevice>::clone(&front);
         let fs = Fs::open(device, options.clone())?;
@@ -100,8 +94,8 @@ impl Staged {
         &self.fs
     }
 
-    /// Puts the changes onto the device: they are durable when this returns. The file system is
-    /// closed; holds on it may still read.
+    /// Puts the changes onto the device: they are durable when this returns. A log that waits there
+    /// is replayed first. The file system is closed; holds on it may still read.
     ///
     /// # Errors
     /// [`Error::TooManyChanges`] when what has to go through the log at once does not fit, what
@@ -110,6 +104,10 @@ impl Staged {
     /// the image for writing puts them in place.
     pub fn commit(self) -> Result<StagedReport> {
         self.fs.close()?;
+        let found = torn::find_superblock(&self.base, &self.options)?;
+        if found.torn.is_some() || found.superblock.needs_recovery() {
+            Fs::open(Arc::clone(&self.base), self.options.clone())?.close()?;
+        }
         let before = read_superblock(&self.base, SuperblockChoice::Primary)?;
         let Some(found) = Fs::find_journal(&self.base, &before, &self.options, false)? else {
             return Err(without_journal());

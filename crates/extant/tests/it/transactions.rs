@@ -64,9 +64,9 @@ fn a_commit_closes_what_it_came_from() {
     assert_eq!(fs.read("/file").unwrap(), b"in time");
 }
 
-/// What was left by a crash is put in place first, whatever becomes of the changes.
+/// What was left by a crash is put in place with the changes, and not without them.
 #[test]
-fn a_journal_that_waits_is_replayed_first() {
+fn a_journal_that_waits_is_replayed_by_the_commit() {
     let image = Blank::new(64);
     let fs = Filesystem::open_writable(image.path()).unwrap();
     fs.write("/before", "the crash").unwrap();
@@ -74,14 +74,22 @@ fn a_journal_that_waits_is_replayed_first() {
     let crashed = image.path().with_extension("crashed");
     fs::copy(image.path(), &crashed).unwrap();
     drop(fs);
-    let transaction = Transaction::open(&crashed).unwrap();
-    assert!(transaction.filesystem().exists("/before").unwrap());
-    transaction.filesystem().write("/after", "it").unwrap();
-    drop(transaction);
+    let before = bytes(&crashed);
+    for commits in [false, true] {
+        let transaction = Transaction::open(&crashed).unwrap();
+        assert!(transaction.filesystem().exists("/before").unwrap());
+        transaction.filesystem().write("/after", "it").unwrap();
+        if commits {
+            transaction.commit().unwrap();
+        } else {
+            drop(transaction);
+            assert_eq!(bytes(&crashed), before, "the image was touched");
+        }
+    }
     assert_clean(&crashed);
     let fs = Filesystem::open(&crashed).unwrap();
     assert_eq!(fs.read("/before").unwrap(), b"the crash");
-    assert!(!fs.exists("/after").unwrap());
+    assert_eq!(fs.read("/after").unwrap(), b"it");
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(super) enum Input {
     Text(Vec<u8>),
 }
 
-/// Takes a line apart. `''` keeps everything, `""` all but `\"` and `\\`, a `\` what follows it; `#`
-/// where a word could begin ends the line.
+/// Takes a line apart. `''` keeps everything, `""` all but `\"` and `\\`, a `\` what follows it;
+/// `#` where a word could begin ends the line.
 ///
 /// # Errors
 /// What is wrong with it.
