@@ -53,8 +53,8 @@ impl Transaction {
     /// Opens the image or block device at `path`, which is read as by [`Filesystem::open`], for
     /// changes that are made as a whole. Nobody else can open it for writing meanwhile.
     ///
-    /// Nothing is written to the image before [`Transaction::commit`]: a journal that was not closed
-    /// cleanly is replayed in the temporary file, and then by the commit.
+    /// Nothing is written to the image before [`Transaction::commit`]: a journal that was not
+    /// closed cleanly is replayed in the temporary file, and then by the commit.
     ///
     /// # Errors
     /// As for [`Filesystem::open_writable`]; when the file system has no journal, or has the

@@ -11,8 +11,9 @@
 //!
 //! # Order on the device
 //!
-//! 1. A log that waits is replayed, as by any opening for writing, and an empty log begins. The superblock that says that the log counts goes through the log by
-//!    itself, as whenever a file system is opened for writing.
+//! 1. A log that waits is replayed, as by any opening for writing, and an empty log begins. The
+//!    superblock that says that the log counts goes through the log by itself, as whenever a file
+//!    system is opened for writing.
 //! 2. Blocks that were free are written.
 //! 3. One transaction is committed: everything else. Its first flush makes the blocks of step 2
 //!    durable.
