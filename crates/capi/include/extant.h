@@ -111,8 +111,8 @@ int extant_open(const char *image, const struct extant_options *options, extant_
 int extant_close(extant_fs *fs);
 /* Puts all changes of a file system that was opened with EXTANT_TRANSACTION into the image, as one transaction of its
  * journal, and closes the file system. A crash on the way leaves all of them or none. The handle is gone, also after an
- * error, which says that nothing is changed (-ENOSPC: it does not fit into the journal), or that the changes wait in the
- * journal for the next opening for writing, as the device failed. Others are closed as by extant_close(). NULL is allowed. */
+ * error: nothing is changed then (-ENOSPC: it does not fit into the journal), unless extant_message() says that the device
+ * failed in the moment of the commit (all or nothing is there), or after it (the next opening puts it in place). Others are closed as by extant_close(). NULL is allowed. */
 int extant_commit(extant_fs *fs);
 /* Makes everything durable that was done before. With EXTANT_TRANSACTION nothing is durable before extant_commit(). */
 int extant_sync(const extant_fs *fs);

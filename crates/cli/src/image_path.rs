@@ -193,8 +193,7 @@ impl ImagePath {
     pub(crate) fn begin(&self, location: &Whereabouts) -> Outcome<Transaction> {
         let whole = self.open_whole(location, true)?;
         let device = self.part_of(&whole, location)?;
-        let name = self.image.name();
-        let begun = Transaction::open_device(device, name, options_for_writing())
+        let begun = Transaction::open_device(device, "", options_for_writing())
             .map_err(|e| self.not_writable(&whole, location, &e))?;
         self.warn(begun.filesystem());
         Ok(begun)

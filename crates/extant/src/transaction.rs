@@ -112,8 +112,9 @@ impl Transaction {
     ///
     /// # Errors
     /// When what has to go through the journal at once does not fit, or the device fails: nothing
-    /// is changed then. A device that fails after the journal has all of it gives an error that
-    /// says so; the next opening for writing, here or under Linux, puts the changes in place.
+    /// is changed then. A device that fails in the moment of the commit, or after it, gives an
+    /// error that says so: then all of it is there or nothing, or the next opening for writing,
+    /// here or under Linux, puts the changes in place.
     pub fn commit(self) -> Result<Committed> {
         let Self { fs, staged, name } = self;
         let report = staged.commit().map_err(|e| whole(&name, e))?;

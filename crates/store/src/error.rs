@@ -129,6 +129,13 @@ pub enum Error {
         /// Blocks that it has.
         capacity: u64,
     },
+    /// The device failed while changes were committed that are made as a whole: all of them are in
+    /// the journal, or none (the errno of the cause).
+    #[error(
+        "the device failed in the moment of the commit, so either all of the changes are made or none, which \
+         the next opening shows: {0}"
+    )]
+    PerhapsMade(#[source] Arc<Error>),
     /// Changes are committed to the journal, and the device failed when they were put in place: the
     /// next opening for writing does that (the errno of the cause).
     #[error("the changes are made, and wait in the journal to be put in place: {0}")]
@@ -293,7 +300,7 @@ impl Error {
             | Self::Misaligned { .. } => EINVAL,
             Self::NameTooLong => ENAMETOOLONG,
             Self::Unsupported { .. } | Self::NotAtOnce(_) | Self::NoNamespace => EOPNOTSUPP,
-            Self::NotHome(cause) => cause.errno(),
+            Self::PerhapsMade(cause) | Self::NotHome(cause) => cause.errno(),
             Self::AttributeTooLarge => E2BIG,
             Self::AttributeName => ERANGE,
             Self::ReadOnly => EROFS,

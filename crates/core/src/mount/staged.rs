@@ -36,7 +36,7 @@ use crate::{Error, Result, clock};
 use extant_blockdev::{BlockDevice, CowDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
-use extant_format::{BlockSize, Pblk};
+use extant_format::{BlockSize, Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,9 +100,10 @@ impl Staged {
     ///
     /// # Errors
     /// [`Error::TooManyChanges`] when what has to go through the log at once does not fit, what
-    /// [`Fs::close`] says, and what the device says: nothing is changed then. [`Error::NotHome`]
-    /// when the device failed after the commit: the changes are in the log, and the next to open
-    /// the image for writing puts them in place.
+    /// [`Fs::close`] says, and what the device says: nothing is changed then.
+    /// [`Error::PerhapsMade`] when the device failed while the transaction was committed: all of
+    /// them are in the log, or none. [`Error::NotHome`] when it failed after that: they are in the
+    /// log, and the next opening for writing puts them in place.
     pub fn commit(self) -> Result<StagedReport> {
         self.fs.close()?;
         let found = torn::find_superblock(&self.base, &self.options)?;
@@ -131,7 +132,9 @@ impl Staged {
         for run in &changes.free {
             self.copy(run.clone(), before.block_size())?;
         }
-        commit(&mut log, &images)?;
+        let tid = append(&mut log, &images)?;
+        log.commit(tid, now())
+            .map_err(|e| Error::PerhapsMade(Arc::new(Error::log(e))))?;
         let homed = (|| {
             for (block, bytes) in &images {
                 self.base
@@ -169,14 +172,16 @@ impl Staged {
                 if contains(&log, block) {
                     continue;
                 }
+                if contains(&free, block) {
+                    changes.add_free(block);
+                    continue;
+                }
                 self.front.read_at(block * bytes, &mut here)?;
                 self.base.read_at(block * bytes, &mut there)?;
                 if here == there {
                     continue;
                 }
-                if contains(&free, block) {
-                    changes.add_free(block);
-                } else if changes.used.len() as u64 >= of_log {
+                if changes.used.len() as u64 >= of_log {
                     return Err(too_many(of_log + 1, of_log));
                 } else {
                     changes.used.push(Pblk::new(block));
@@ -279,15 +284,16 @@ impl<'a> Place<'a> {
         let mut bytes = self.around.clone();
         put_superblock(&mut bytes, self.at, &marked);
         let images = [(self.block, bytes)];
-        commit(log, &images)?;
+        let tid = append(log, &images)?;
+        log.commit(tid, now()).map_err(Error::log)?;
         self.device.write_at(self.offset, &images[0].1)?;
         self.device.flush()?;
         Ok(())
     }
 }
 
-/// Commits blocks as the next transaction.
-fn commit(log: &mut LogWriter, blocks: &[(Pblk, Box<[u8]>)]) -> Result<()> {
+/// Writes blocks into the log as the next transaction, which is not committed by that.
+fn append(log: &mut LogWriter, blocks: &[(Pblk, Box<[u8]>)]) -> Result<Tid> {
     let tid = log.next_tid();
     let images: Vec<LogImage<'_>> = blocks
         .iter()
@@ -302,13 +308,15 @@ fn commit(log: &mut LogWriter, blocks: &[(Pblk, Box<[u8]>)]) -> Result<()> {
         revokes: &[],
     };
     log.append(&transaction).map_err(Error::log)?;
+    Ok(tid)
+}
+
+fn now() -> CommitTime {
     let now = clock::now();
-    let time = CommitTime {
+    CommitTime {
         seconds: u64::try_from(now.secs).unwrap_or(0),
         nanoseconds: now.nanos,
-    };
-    log.commit(tid, time).map_err(Error::log)?;
-    Ok(())
+    }
 }
 
 fn put_superblock(block: &mut [u8], at: usize, superblock: &Superblock) {

@@ -68,7 +68,11 @@ impl Condition {
         let at = ImagePath::inside(&self.at)?;
         let fs = at.open(place)?;
         let fail = |e: extant::Error| at.failure(&e);
-        let there = look_at_link(&fs, &at.path).map_err(fail)?;
+        let there = match look_at_link(&fs, &at.path) {
+            // Nothing is beneath a file.
+            Err(e) if e.errno() == extant::errno::ENOTDIR => None,
+            there => there.map_err(fail)?,
+        };
         let name = self.path.to_string_lossy();
         let Some(there) = there else {
             let is_so = matches!(self.what, What::Absent);

@@ -158,7 +158,9 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
             return Ok(None);
         };
         let number = index + 1;
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let stripped = text.strip_suffix(b"\r");
+        let ends_as_dos = stripped.is_some();
+        let text = stripped.unwrap_or(text);
         if text.trim_ascii_start().starts_with(b"{") {
             let object = object(text).map_err(|e| self.wrong(number, e))?;
             return Ok(Some(object.line(number)));
@@ -167,7 +169,7 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
         let input = match found.input {
             None => None,
             Some(Input::Text(text)) => Some(text),
-            Some(Input::Lines(end)) => Some(self.text(number, &end)?),
+            Some(Input::Lines(end)) => Some(self.text(number, &end, ends_as_dos)?),
         };
         Ok(Some(Line {
             number,
@@ -176,10 +178,13 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
         }))
     }
 
-    /// The lines up to the one that is `end`.
-    fn text(&mut self, number: usize, end: &[u8]) -> Outcome<Vec<u8>> {
+    /// The lines up to the one that is `end`. In a script of DOS, they lose what lines end with
+    /// there.
+    fn text(&mut self, number: usize, end: &[u8], ends_as_dos: bool) -> Outcome<Vec<u8>> {
         let mut text = Vec::new();
         for (_, line) in self.lines.by_ref() {
+            let stripped = line.strip_suffix(b"\r").filter(|_| ends_as_dos);
+            let line = stripped.unwrap_or(line);
             if line == end {
                 return Ok(text);
             }
