@@ -5,7 +5,7 @@ use super::mounted::is_loop_mounted;
 use super::{Backend, FileDevice, GROWTH_CLASS, backend};
 use crate::{DeviceError, DeviceResult};
 use extant_sync::Mutex;
-use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, ioctl_blksszget, seek};
+use rustix::fs::{FlockOperation, OFlags, SeekFrom, fcntl_lock, flock, ioctl_blksszget, seek};
 use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -142,6 +142,7 @@ impl FileOptions {
         if self.mode != Mode::ReadOnly {
             if !self.locked_by_caller {
                 lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+                refuse_locked_otherwise(path, &file)?;
             }
             if found.is_file() && is_loop_mounted(&found) {
                 return Err(DeviceError::InUse {
@@ -278,6 +279,21 @@ pub(super) fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
         path: path.to_owned(),
         kind,
     })
+}
+
+/// Refuses a file that another program has locked in the other way, by `fcntl(2)`, as virtual
+/// machines lock their disks. The lock is only tried, as closing the file anywhere in this process
+/// would drop it.
+fn refuse_locked_otherwise(path: &Path, file: &File) -> DeviceResult<()> {
+    if let Err(Errno::AGAIN | Errno::ACCESS) =
+        fcntl_lock(file, FlockOperation::NonBlockingLockExclusive)
+    {
+        let path = path.to_owned();
+        return Err(DeviceError::InUse { path });
+    }
+    // Where there was none to take, there is none to give back.
+    let _ = fcntl_lock(file, FlockOperation::NonBlockingUnlock);
+    Ok(())
 }
 
 /// Takes a lock that is held until the file is closed.

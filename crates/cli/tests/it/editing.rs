@@ -375,6 +375,43 @@ fn two_that_edit_at_once_do_one_after_the_other_or_are_told() {
     drop(holder);
 }
 
+/// A virtual machine locks its disk in another way than we do.
+#[test]
+fn a_disk_that_qemu_has_open_is_not_changed() {
+    let place = Place::new();
+    let image = image(&place);
+    let socket = place.join("socket");
+    let mut qemu = tool("qemu-nbd")
+        .args(["-t", "-f", "raw", "-k"])
+        .arg(&socket)
+        .arg(&image)
+        .background(&place.join("log"));
+    qemu.wait_for_socket(&socket);
+    let before = fs::read(&image).unwrap();
+    let file = format!("{image}:/file");
+    for command in [
+        &["edit", &image, "-e", "mkdir /x"][..],
+        &["mkdir", &file],
+        &["tune", &image, "--label", "x"],
+        &["repair", &image],
+        &["resize", &image, "64M"],
+        &["trim", &image],
+        &["mkfs", &image, "--offset", "1M", "--size", "4M", "--force"],
+    ] {
+        let run = extant(command).fails_somehow();
+        let told = &run.stderr;
+        assert!(
+            told.contains("in use") || told.contains("open elsewhere"),
+            "{command:?}: {told}"
+        );
+        assert!(fs::read(&image).unwrap() == before, "{command:?}");
+    }
+    extant(["ls", &image]).ok();
+    drop(qemu);
+    extant(["mkdir", &file]).ok();
+    assert_clean(Path::new(&image));
+}
+
 #[test]
 fn what_cannot_be_changed_as_a_whole_is_refused() {
     let place = Place::new();

@@ -653,8 +653,8 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
         bench.alloc().take_blocks(&request),
         Err(Error::NoSpace)
     ));
-    assert_eq!(bench.alloc().pending_free_blocks(), len.into());
-    assert_eq!(bench.alloc().free_counts().blocks, len.into());
+    assert_eq!(bench.alloc().pending_free_blocks(), u64::from(len));
+    assert_eq!(bench.alloc().free_counts().blocks, u64::from(len));
     let mut seen = Vec::new();
     bench
         .alloc()
