@@ -391,7 +391,12 @@ pub(crate) struct Plan {
     ///
     /// Size, block size, inodes, label, UUID and hash seed are those of the older image, too,
     /// where no option says otherwise.
-    #[arg(long, value_name = "IMAGE", requires = "from")]
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        requires = "from",
+        conflicts_with = "layout"
+    )]
     pub(crate) like: Option<OsString>,
     /// Label, at most 16 bytes
     #[arg(long, value_name = "TEXT", help_heading = "Identity")]

@@ -352,6 +352,12 @@ fn an_image_like_another_has_the_tree_and_keeps_what_is_in_both() {
         "mkfs", &new, "--from", &source, "--like", &old, "--size", "4M",
     ])
     .fails(1);
+    // Where data goes is what the older image says.
+    let both = extant([
+        "mkfs", &new, "--from", &source, "--like", &old, "--layout", "dense",
+    ]);
+    let both = both.fails(2);
+    assert!(both.stderr.contains("--layout"), "{}", both.stderr);
 }
 
 #[test]
