@@ -40,6 +40,7 @@ mod commands;
 mod container;
 mod failure;
 mod glob;
+mod ground;
 mod help;
 mod image_path;
 mod images;

@@ -2,6 +2,7 @@
 
 use crate::support::{Place, as_mke2fs_keeps, extant, extant_with, seen_by_linux, small_plan};
 use extant_testkit::images::{ImageSpec, corpus};
+use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
@@ -255,4 +256,139 @@ fn other_disks_and_partitions_are_sources() {
     assert!(plain == made(&format!("{packed}:/"), "of-gzip.img"));
     let run = extant(["mkfs", &place.arg("x"), "--from", &disk]).fails(1);
     assert!(run.stderr.contains('#'), "{}", run.stderr);
+}
+
+/// A disk of 40 MiB with two partitions of 16, each with a file system.
+fn disk_of_two(place: &Place, source: &str) -> String {
+    let disk = place.arg("disk.img");
+    let file = std::fs::File::create(&disk).expect("a file");
+    file.set_len(40 << 20).expect("a size");
+    let table = b"label: dos\nstart=2048, size=32768\nstart=36864, size=32768\n".to_vec();
+    tool("sfdisk").args(["-q", &disk]).input(table).ok();
+    for part in ["#1", "#2"] {
+        extant(["mkfs", &format!("{disk}{part}"), "--from", source, "-q"]).ok();
+    }
+    disk
+}
+
+/// Asserts that an image is not made of such a source, and a file stays as it is.
+fn assert_no_source(target: &[&str], from: &str, file: &str) {
+    let before = std::fs::read(file).expect("a disk");
+    let args = ["mkfs", "--force", "--from", from];
+    let run = extant(args.iter().chain(target)).fails(2);
+    assert!(run.stderr.contains("source as well"), "{}", run.stderr);
+    let is_left = before == std::fs::read(file).expect("a disk");
+    assert!(is_left, "{target:?} from {from}");
+}
+
+#[test]
+fn what_is_written_in_place_is_no_source_by_any_name() {
+    let place = Place::new();
+    let source = place.planted("source", &small_plan());
+    let disk = disk_of_two(&place, &source);
+    let [hard, soft, qcow, tar] =
+        ["hard.img", "soft.img", "disk.qcow2", "tar.tar"].map(|name| place.arg(name));
+    std::fs::hard_link(&disk, &hard).expect("a link");
+    std::os::unix::fs::symlink(&disk, &soft).expect("a link");
+    let first = format!("{disk}#1");
+    for from in [&disk, &hard, &soft] {
+        let from = format!("{from}#1:/");
+        assert_no_source(&[&first], &from, &disk);
+        assert_no_source(&[&disk, "--partition", "1"], &from, &disk);
+        assert_no_source(&[&disk, "--offset", "1M"], &from, &disk);
+        assert_no_source(&[&disk, "--offset", "16M"], &from, &disk);
+    }
+    tool("qemu-img")
+        .args(["convert", "-O", "qcow2", &disk, &qcow])
+        .ok();
+    let inside = format!("{qcow}#1");
+    assert_no_source(&[&inside], &format!("{inside}:/"), &qcow);
+    tool("tar").args(["-C", &source, "-cf", &tar, "."]).ok();
+    let other = place.arg("other.tar");
+    std::fs::hard_link(&tar, &other).expect("a link");
+    assert_no_source(&[&tar, "--offset", "0"], &other, &tar);
+
+    // Another partition is another place, and a new file takes the name of an old one at the end.
+    let second = format!("{disk}#2");
+    for from in [&disk, &hard] {
+        extant([
+            "mkfs",
+            "-q",
+            &second,
+            "--from",
+            &format!("{from}#1:/"),
+            "--force",
+        ])
+        .ok();
+        extant(["check", "-q", &second]).ok();
+    }
+    extant([
+        "mkfs",
+        "-q",
+        &hard,
+        "--from",
+        &format!("{disk}#2:/"),
+        "--force",
+    ])
+    .ok();
+    assert_clean(Path::new(&hard));
+    extant(["check", "-q", &second]).ok();
+}
+
+#[test]
+fn an_export_that_is_written_is_no_source() {
+    let place = Place::new();
+    let source = place.planted("source", &small_plan());
+    let disk = disk_of_two(&place, &source);
+    let [socket, other] = ["socket", "other"].map(|name| place.arg(name));
+    let mut server = tool("nbdkit")
+        .args(["-f", "-U", &socket, "file", &disk])
+        .background(&place.join("nbdkit.log"));
+    server.wait_for_socket(Path::new(&socket));
+    std::os::unix::fs::symlink(&socket, &other).expect("a link");
+    let of = |socket: &str, part: &str| format!("nbd+unix:///?socket={socket}{part}");
+    let (first, second) = (of(&socket, "#1"), of(&socket, "#2"));
+    for from in [&socket, &other] {
+        assert_no_source(&[&first], &format!("{}:/", of(from, "#1")), &disk);
+        let whole = of(&socket, "");
+        assert_no_source(&[&whole], &format!("{}:/", of(from, "#1")), &disk);
+        extant([
+            "mkfs",
+            "-q",
+            &second,
+            "--from",
+            &format!("{}:/", of(from, "#1")),
+            "--force",
+        ])
+        .ok();
+    }
+    drop(server);
+    extant(["check", "-q", &format!("{disk}#2")]).ok();
+}
+
+#[test]
+fn a_loop_device_lies_in_its_file() {
+    require!(LoopDevices);
+    let place = Place::new();
+    let source = place.planted("source", &small_plan());
+    let disk = disk_of_two(&place, &source);
+    let device = LoopDevice::attach(Path::new(&disk), Access::ReadOnly).expect("a device");
+    let device = device.path().display().to_string();
+    let first = format!("{disk}#1");
+    assert_no_source(&[&first], &format!("{device}#1:/"), &disk);
+    let second = format!("{disk}#2");
+    extant([
+        "mkfs",
+        "-q",
+        &second,
+        "--from",
+        &format!("{device}#1:/"),
+        "--force",
+    ])
+    .ok();
+    extant(["check", "-q", &second]).ok();
+    let part = LoopDevice::attach_at(Path::new(&disk), 18 << 20, Access::ReadWrite);
+    let part = part.expect("a device");
+    let part = part.path().display().to_string();
+    assert_no_source(&[&part], &format!("{disk}#2:/"), &disk);
 }

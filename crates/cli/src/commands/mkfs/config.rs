@@ -112,7 +112,7 @@ impl Config {
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
             ));
         }
-        let mut from = sources::of_image(args, location)?;
+        let mut from = sources::of_image(args, location, on.is_some())?;
         if location.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: a new image has no journal to replay",
@@ -203,7 +203,7 @@ impl Plan {
             sector_size: 512,
         };
         let size = size_of(args, Path::new(""), &nowhere)?;
-        let from = sources::named(args, &Whereabouts::default())?;
+        let from = sources::named(args, &Whereabouts::default(), None)?;
         let mut plan = Self::new(args, from, size, nowhere.sector_size)?;
         // Threads of their own end when the plan is made, and are not there when clients come.
         plan.threads = plan

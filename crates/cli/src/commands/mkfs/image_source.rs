@@ -1,5 +1,6 @@
 //! Images of file systems that another one is filled from, read by the engine.
 
+use super::sources::InPlace;
 use crate::args::Whereabouts;
 use crate::failure::{Failure, Outcome, in_image};
 use crate::image_path::{ImagePath, shown};
@@ -28,17 +29,25 @@ const NOT_KEPT: FileFlags = FileFlags::CASEFOLD.union(FileFlags::DAX);
 /// Prefixes of sources of other kinds.
 const OTHERS: [&[u8]; 3] = [b"oci:", b"oci-archive:", b"docker-archive:"];
 
-/// The source that a name on the command line stands for, if it is an image or a path in one.
-pub(super) fn named(text: &OsStr, location: &Whereabouts) -> Outcome<Option<Source>> {
+/// The source that a name on the command line stands for, if it is an image or a path in one. It
+/// may not lie where `target` is.
+pub(super) fn named(
+    text: &OsStr,
+    location: &Whereabouts,
+    target: Option<&InPlace>,
+) -> Outcome<Option<Source>> {
     let Some(place) = place_of(text)? else {
         return Ok(None);
     };
+    let is_beside = target.map(|target| target.refuse(&place.image));
+    let is_beside = is_beside.transpose()?.unwrap_or(false);
     let path = match place.image.path() {
         Some(path) => path.to_owned(),
         None => PathBuf::from(place.image.name()),
     };
     let reader = Reader {
         place,
+        is_beside,
         location: Whereabouts {
             image_format: location.image_format.clone(),
             ..Whereabouts::default()
@@ -99,6 +108,8 @@ fn is_image(place: &ImagePath) -> bool {
 #[derive(Debug)]
 struct Reader {
     place: ImagePath,
+    /// Whether another part of the same disk is written, which changes the time of its file.
+    is_beside: bool,
     location: Whereabouts,
 }
 
@@ -132,7 +143,8 @@ impl Reader {
 
 impl ImageReader for Reader {
     fn scan(&self, excludes: &Excludes) -> SourceResult<Tree> {
-        let stamp = self.place.image.path().and_then(Stamp::of);
+        let path = self.place.image.path().filter(|_| !self.is_beside);
+        let stamp = path.and_then(Stamp::of);
         let opened = self.place.open(&self.location);
         let fs = opened.map_err(|failure| match failure {
             Failure::Usage(text) | Failure::Failed(text) => self.refused(text),

@@ -15,7 +15,7 @@ mod verity;
 
 pub(super) use config::{Plan, parse_uuid};
 pub(super) use image_source::remote_name;
-pub(super) use sources::pattern_for;
+pub(super) use sources::{InPlace, pattern_for};
 pub(super) use tables::hosts_with_data;
 
 use crate::args::{Mkfs, Whereabouts};

@@ -6,27 +6,41 @@ use super::image_source;
 use crate::args::{Mkfs, Plan, Whereabouts};
 use crate::container::second_file;
 use crate::failure::{Failure, Outcome};
+use crate::ground::Ground;
+use crate::image_path::{shown, whole_image};
 use extant::Escaped;
 use extant_formats::Format as Container;
-use extant_image::ImageLocation;
+use extant_image::{ImageLocation, PartitionName};
 use extant_mkfs::source::Source;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::io::{BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a file that is taken for a configuration.
 const CONFIG_MAX: u64 = 64 << 20;
 
-/// The sources by their names on the command line.
-pub(super) fn named(args: &Plan, location: &Whereabouts) -> Outcome<Vec<Source>> {
+/// The sources by their names on the command line, none of which may lie where `target` is, which
+/// is written in place.
+pub(super) fn named(
+    args: &Plan,
+    location: &Whereabouts,
+    target: Option<&InPlace>,
+) -> Outcome<Vec<Source>> {
     let from = args.sources.from.iter();
-    let from = from.map(|text| match image_source::named(text, location)? {
+    let from = from.map(|text| match image_source::named(text, location, target)? {
         Some(image) => Ok(image),
-        None => Source::parse(text).map_err(|e| Failure::usage(format!("--from {e}"))),
+        None => {
+            let source = Source::parse(text);
+            let source = source.map_err(|e| Failure::usage(format!("--from {e}")))?;
+            if let Some(target) = target {
+                target.refuse_source(&source)?;
+            }
+            Ok(source)
+        }
     });
     let from = from.collect::<Outcome<Vec<Source>>>()?;
     let streams = from.iter().filter(|source| is_stream(source));
@@ -38,13 +52,88 @@ pub(super) fn named(args: &Plan, location: &Whereabouts) -> Outcome<Vec<Source>>
     Ok(from)
 }
 
-/// The sources of an image that is written.
-pub(super) fn of_image(args: &Mkfs, location: &Whereabouts) -> Outcome<Vec<Source>> {
-    let from = named(&args.plan, location)?;
-    for source in &from {
-        refuse_same_file(args, source)?;
+/// The sources of an image that is written; `is_open` where it goes to a device that is open.
+pub(super) fn of_image(args: &Mkfs, location: &Whereabouts, is_open: bool) -> Outcome<Vec<Source>> {
+    let target = InPlace::of(args, location, is_open)?;
+    let from = named(&args.plan, location, target.as_ref())?;
+    if target.is_none() {
+        for source in &from {
+            refuse_same_file(args, source)?;
+        }
     }
     Ok(from)
+}
+
+/// What exists and is written over, while what it is made from is still read.
+#[derive(Debug)]
+pub(in crate::commands) struct InPlace {
+    name: String,
+    ground: Ground,
+}
+
+impl InPlace {
+    /// The place of an image; `None` where a new file takes its name when it is complete.
+    fn of(args: &Mkfs, location: &Whereabouts, is_open: bool) -> Outcome<Option<Self>> {
+        let is_device = || {
+            let found = args.image.metadata();
+            found.is_ok_and(|found| found.file_type().is_block_device())
+        };
+        let is_part = location.partition.is_some() || location.offset.is_some();
+        if !is_open && !is_part && !is_device() {
+            return Ok(None);
+        }
+        let mut image = if is_open {
+            whole_image(args.image.as_os_str())?
+        } else {
+            ImageLocation::file(&args.image)
+        };
+        let name = shown(&image);
+        let is_named = image.partition().is_some();
+        if let (Some(number), false) = (location.partition, is_named) {
+            image = image.with_partition(PartitionName::Number(number));
+        }
+        let ground = Ground::of(&image).map(|ground| match location.offset {
+            Some(offset) if !is_named => ground.part(&(offset..u64::MAX)),
+            _ => ground,
+        });
+        Ok(ground.map(|ground| Self { name, ground }))
+    }
+
+    /// A file or a device, from a byte on.
+    pub(in crate::commands) fn from_offset(path: &Path, offset: u64) -> Option<Self> {
+        let ground = Ground::of(&ImageLocation::file(path))?;
+        Some(Self {
+            name: Escaped::path(path).to_string(),
+            ground: ground.part(&(offset..u64::MAX)),
+        })
+    }
+
+    /// Refuses a source that is read from the same bytes.
+    pub(in crate::commands) fn refuse_source(&self, source: &Source) -> Outcome {
+        let image = if is_stream(source) {
+            ImageLocation::descriptor(0)
+        } else {
+            ImageLocation::file(source.path())
+        };
+        self.refuse(&image).map(|_| ())
+    }
+
+    /// Refuses an image that is read from the same bytes. Returns whether it is another part of
+    /// what is written.
+    pub(super) fn refuse(&self, image: &ImageLocation) -> Outcome<bool> {
+        let Some(ground) = Ground::of(image) else {
+            return Ok(false);
+        };
+        if ground.meets(&self.ground) {
+            return Err(Failure::usage(format!(
+                "{} is the source as well as the image, {}, and would be overwritten while it is \
+                 read: give the image the name of a new file",
+                shown(image),
+                self.name
+            )));
+        }
+        Ok(ground.is_beside(&self.ground))
+    }
 }
 
 fn is_stream(source: &Source) -> bool {

@@ -419,3 +419,22 @@ fn tables_are_left_to_linux_where_that_is_asked_for() {
         }
     }
 }
+
+#[test]
+fn an_archive_is_not_overwritten_by_what_it_fills() {
+    let links = Links::new();
+    let source = links.place.planted("source", &small_plan());
+    let [archive, other] = ["source.tar", "other.tar"].map(|name| links.arg(name));
+    tool("tar").args(["-C", &source, "-cf", &archive, "."]).ok();
+    fs::hard_link(&archive, &other).unwrap();
+    let before = fs::read(&archive).unwrap();
+    for name in [&archive, &other] {
+        for more in ["-q", "-Eoffset=4096"] {
+            let ours = links.ours("mkfs.ext4");
+            let run = ours.args(["-F", more, "-d", name, &archive, "8M"]).run();
+            assert!(run.code != 0, "{run}");
+            assert!(stderr(&run).contains("source as well"), "{run}");
+            assert!(fs::read(&archive).unwrap() == before);
+        }
+    }
+}

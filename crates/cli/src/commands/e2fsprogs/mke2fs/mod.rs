@@ -16,7 +16,7 @@ mod tell;
 
 use super::conf::Conf;
 use super::version;
-use crate::commands::mkfs::warn_of_concerns;
+use crate::commands::mkfs::{InPlace, warn_of_concerns};
 use crate::failure::{Failure, Outcome, say};
 use crate::time::stand_still_as_e2fsprogs;
 use asked::{Asked, Told};
@@ -51,6 +51,11 @@ pub(super) fn run(name: &'static str, args: impl IntoIterator<Item = OsString>) 
     let mut wanted = Wanted::new(name, &asked, &conf, &target, &given)?;
     check_room(&wanted, &target)?;
     if !asked.is_dry && !target.is_new() {
+        if let Some(root) = &asked.root
+            && let Some(place) = InPlace::from_offset(&asked.device, wanted.offset)
+        {
+            place.refuse_source(&Source::at(root))?;
+        }
         target.check(&wanted, asked.is_forced)?;
     }
     let tree = match &asked.root {
