@@ -186,3 +186,44 @@ fn opening_for_writing_and_closing_take_few_round_trips() {
 
 /// To open, to make one directory, and to close.
 const MOST_TO_CHANGE: u64 = 32;
+
+#[test]
+fn a_log_is_replayed_in_few_round_trips() {
+    const DIRECTORIES: u64 = 3000;
+    let place = Place::new();
+    let image = place.join("far.img");
+    mke2fs(
+        &image,
+        256 << 20,
+        &["-b", "4096", "-J", "size=32", "-N", "8192"],
+    );
+    let device = FileOptions::read_write().open(&image).expect("a device");
+    let options = MountOptions::read_write().background(false);
+    let fs = Filesystem::open_device(Arc::new(device), options).expect("it opens");
+    for dir in 0..DIRECTORIES {
+        fs.create_dir(format!("/d{dir:05}")).expect("a directory");
+        if dir % 250 == 249 {
+            fs.sync().expect("a sync");
+        }
+    }
+    // As after a crash: nothing is written home.
+    for copy in ["read.img", "changed.img"] {
+        std::fs::copy(&image, place.join(copy)).expect("a copy");
+    }
+    drop(fs);
+    let read = over_a_link(&place, "read.img", &["ls", "AT/"]);
+    assert!(read.round_trips <= MOST_TO_REPLAY, "{read:?}");
+    assert!(read.to_client > 10 << 20, "there is a log: {read:?}");
+    let written = over_a_link(&place, "changed.img", &["mkdir", "AT/new"]);
+    let most = MOST_TO_REPLAY + MOST_TO_CHANGE;
+    assert!(written.round_trips <= most, "{written:?}");
+    let image = place.join("changed.img");
+    assert_clean(&image);
+    let fs = Filesystem::open(&image).expect("it opens");
+    let entries = fs.read_dir("/").expect("a directory");
+    // With that of lost files, and the new one.
+    assert_eq!(entries.count() as u64, DIRECTORIES + 2);
+}
+
+/// To open an image with a log of more than ten mebibytes, and to list its root.
+const MOST_TO_REPLAY: u64 = 60;
