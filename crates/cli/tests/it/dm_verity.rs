@@ -381,6 +381,33 @@ fn what_cannot_be_is_refused_and_what_is_there_is_kept() {
 }
 
 #[test]
+fn a_tree_replaces_no_disk_unless_forced() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let (image, disk) = (place.arg("root.img"), place.arg("disk.img"));
+    let mkfs = ["mkfs", &image, "--from", &from, "--dm-verity", &disk];
+    let assert_kept = |what: &str| {
+        let before = fs::read(&disk).unwrap();
+        let said = extant(mkfs).fails(1).stderr;
+        assert!(said.contains("disk.img is "), "{what}: {said}");
+        assert!(said.contains("a hash tree would"), "{what}: {said}");
+        assert!(fs::read(&disk).unwrap() == before, "{what}");
+        assert!(!place.join("root.img").exists(), "{what}");
+    };
+    extant(["mkfs", "-q", &disk, "--from", &from, "--size", "16M"]).ok();
+    assert_kept("an image that was just made");
+    extant(["mkdir", &format!("{disk}:/precious")]).ok();
+    assert_kept("an image with files of its own");
+    fs::remove_file(&disk).unwrap();
+    tool("qemu-img")
+        .args(["create", "-f", "qcow2", &disk, "16M"])
+        .ok();
+    assert_kept("a disk of a virtual machine");
+    extant(mkfs.iter().chain(&["--force"])).ok();
+    assert!(fs::read(&disk).unwrap().starts_with(b"verity\0\0"));
+}
+
+#[test]
 fn a_failed_build_leaves_no_tree() {
     let place = Place::in_memory();
     let from = source(&place);

@@ -6,10 +6,10 @@ use crate::args::Mkfs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output as Said;
 use crate::record::{hex, uuid};
+use crate::slip::refuse_over_disk;
 use extant::Escaped;
 use extant_mkfs::output::Replaces;
 use extant_mkfs::source::{Excludes, FileType, NodeId, Tree};
-use extant_mkfs::standing::Identity;
 use extant_mkfs::{DmVerity, DmVerityReport, FsVerity, HashAlgorithm};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -158,7 +158,8 @@ fn apart(args: &Mkfs, path: &Path) -> Outcome<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// Which file the tree may take the name of: one with a tree, or as for images.
+/// Which file the tree may take the name of: one with a tree, or one without anything of use. A
+/// disk that `extant mkfs` has made is none either: a tree is no build of it that runs again.
 fn replaced(path: &Path, force: bool) -> Outcome<Replaces> {
     // Before it is looked at: what takes the name afterwards was not.
     let seen = Replaces::what_is_at(path);
@@ -170,7 +171,10 @@ fn replaced(path: &Path, force: bool) -> Outcome<Replaces> {
             return Ok(seen);
         }
     }
-    replacing::check(path, None, &Identity::default(), force)
+    if !force {
+        refuse_over_disk(path, "a hash tree")?;
+    }
+    replacing::check_precious(path, force)
 }
 
 fn algorithm(text: Option<&str>, option: &str) -> Outcome<HashAlgorithm> {
