@@ -383,3 +383,37 @@ fn a_dense_layout_has_its_free_space_behind_it() {
     };
     assert_eq!(size_of("dense"), size_of("steady"));
 }
+
+#[test]
+fn what_fits_alone_fits_like_an_older_image_too() {
+    let place = Place::new();
+    let source = place.arg("source");
+    fs::create_dir(&source).expect("a directory");
+    let file = |number: u64| Path::new(&source).join(format!("f{number:03}"));
+    for number in 0..400 {
+        write(file(number), &content(number, 20_000));
+    }
+    let [old, plain, new] = ["old.img", "plain.img", "new.img"].map(|name| place.arg(name));
+    let blocks = ["--block-size", "1K"];
+    mkfs(&old, &source, "12M", &blocks);
+    for number in (0..400).step_by(2) {
+        fs::remove_file(file(number)).expect("it goes");
+    }
+    let args = ["mkfs", &plain, "--from", &source, "--size", "12M", "--json"];
+    let made = extant(args.iter().chain(&blocks)).ok().json();
+    let free = made["free_blocks"].as_u64().expect("a number");
+    // In 200 holes it needs blocks for its map, for which there is no room.
+    let last = content(999, ((free - 1) << 10) as usize);
+    write(Path::new(&source).join("last"), &last);
+    mkfs(&plain, &source, "12M", &blocks);
+    assert_clean(plain.as_ref());
+    extant(["mkfs", &new, "--from", &source, "--like", &old]).ok();
+    assert_clean(new.as_ref());
+    let read = extant(["cat", &format!("{new}:/last")]).ok();
+    assert!(read.stdout == last);
+    let number = |image: &str| {
+        let found = debugfs(image.as_ref(), "stat /f301");
+        found.split_whitespace().nth(1).map(str::to_owned)
+    };
+    assert_eq!(number(&old), number(&new));
+}

@@ -201,15 +201,22 @@ impl Placement {
         Self::dense(tree, shape)
     }
 
-    /// Places a tree so that what an older image has of it stays where it is.
+    /// Places a tree so that what an older image has of it stays where it is. Where the space that
+    /// is left between does not suffice, numbers alone stay, and without room for those nothing.
     ///
     /// # Errors
     /// Those of [`dense`](Self::dense).
     pub(crate) fn like(tree: &Tree, shape: Shape, former: &Former) -> PlaceResult<Self> {
         let values = AttrPlans::new(tree, &shape, 0)?.inodes().len() as u64;
-        let numbering = Numbering::kept(tree, &shape, |id| former.ino(id), values);
-        let numbering = numbering.unwrap_or_else(|| Numbering::dense(tree, &shape));
-        Self::with(tree, shape, numbering, &Way::Like(former))
+        for way in [Way::Like(former), Way::Dense] {
+            let numbering = Numbering::kept(tree, &shape, |id| former.ino(id), values);
+            let numbering = numbering.unwrap_or_else(|| Numbering::dense(tree, &shape));
+            match Self::with(tree, shape.clone(), numbering, &way) {
+                Err(PlaceError::NoSpace { .. }) => {}
+                other => return other,
+            }
+        }
+        Self::dense(tree, shape)
     }
 
     fn with(tree: &Tree, shape: Shape, numbering: Numbering, way: &Way<'_>) -> PlaceResult<Self> {
