@@ -57,7 +57,7 @@ impl Base for ImageBase {
         let xattrs = self.fs.xattrs(&at).map_err(failed)?;
         let xattrs = xattrs.into_iter().map(|(name, value)| Xattr {
             name: name.into_vec().into_boxed_slice(),
-            value: value.into_boxed_slice(),
+            value: value.into(),
         });
         let device = found.rdev().unwrap_or_default();
         let times = Times::new(

@@ -487,7 +487,7 @@ impl<'a> Listing<'a> {
             match grow(|buf| extant_host::lgetxattr(&path, key, buf)) {
                 Ok(value) => xattrs.push(Xattr {
                     name: Box::from(key),
-                    value: value.into_boxed_slice(),
+                    value: value.into(),
                 }),
                 // Removed since it was listed, or listed by a file system that cannot give it.
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => {}

@@ -90,7 +90,7 @@ impl<'t> Editor<'t> {
         let mut set: Vec<Xattr> = others.filter(|x| *x.name != *name).cloned().collect();
         if let Some(value) = value {
             let at = set.partition_point(|x| *x.name < *name);
-            let (name, value) = (Box::from(name), Box::from(value));
+            let (name, value) = (Box::from(name), Arc::from(value));
             set.insert(at, Xattr { name, value });
         }
         let row = self.intern(set)?;

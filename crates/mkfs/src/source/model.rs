@@ -115,7 +115,7 @@ pub struct Xattr {
     pub name: Box<[u8]>,
     /// The value as the system call gives it; `system.posix_acl_*` in the encoding of the
     /// system call (version 2), not ext4's.
-    pub value: Box<[u8]>,
+    pub value: Arc<[u8]>,
 }
 
 /// A run of bytes of a regular file that are stored; what no extent covers is a hole.

@@ -357,7 +357,7 @@ fn permissions_change_the_access_list_that_a_file_has() {
     };
     let mut meta = Meta::plain(0o674, Times::all(NOW));
     let name = Box::from(b"system.posix_acl_access".as_slice());
-    let value = list(7, 4).into_boxed_slice();
+    let value = list(7, 4).into();
     meta.xattrs.push(Xattr { name, value });
     let mut builder = TreeBuilder::new(Meta::plain(0o755, Times::all(NOW))).unwrap();
     let file = builder.add(meta, Content::Inline(b"x")).unwrap();

@@ -8,7 +8,7 @@
 //! | `layered` | what only sources above others need: names that go, nodes of another tree |
 //! | `ground` | a file system that is there, below the tree |
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ mod reopen;
 pub const SYMLINK_MAX: usize = 4095;
 /// In the place of a node whose name was taken away.
 const GONE: NodeId = NodeId(NONE);
+/// Bytes from which on a value of an attribute is kept once.
+const SHARED_VALUE_MIN: usize = 256;
 
 /// What every kind of node has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +140,8 @@ pub struct TreeBuilder {
     rows: Rows,
     links: Vec<Link>,
     xattr_index: HashMap<Arc<[Xattr]>, u32>,
+    /// Large values of attributes, which sets have in common.
+    values: HashSet<Arc<[u8]>>,
     /// Once anybody looked a name up.
     by_name: Option<Index>,
     /// The source that files come from which are added now.
@@ -159,6 +163,7 @@ impl TreeBuilder {
             rows: Rows::new(),
             links: Vec::new(),
             xattr_index: HashMap::from([(Arc::from([]), 0)]),
+            values: HashSet::new(),
             by_name: None,
             source: 0,
             source_paths: HashMap::new(),
@@ -256,7 +261,27 @@ impl TreeBuilder {
         set.reverse();
         set.dedup_by(|later, kept| later.name == kept.name);
         set.reverse();
+        if let Some(&row) = self.xattr_index.get(&set[..]) {
+            return Ok(row);
+        }
+        for xattr in &mut set {
+            self.share_value(&mut xattr.value);
+        }
         self.intern_set(set.into())
+    }
+
+    /// Takes a large value that another set has in place of one like it: ext4 stores one for many
+    /// files.
+    fn share_value(&mut self, value: &mut Arc<[u8]>) {
+        if value.len() < SHARED_VALUE_MIN {
+            return;
+        }
+        match self.values.get(&*value) {
+            Some(known) => *value = Arc::clone(known),
+            None => {
+                self.values.insert(Arc::clone(value));
+            }
+        }
     }
 
     /// The row of a set in the order that sets have.
@@ -459,6 +484,34 @@ mod tests {
 
     fn meta() -> Meta {
         Meta::plain(0o644, Times::all(Timestamp::from_secs(5)))
+    }
+
+    #[test]
+    fn large_values_of_attributes_are_kept_once() {
+        let mut b = TreeBuilder::new(meta()).unwrap();
+        let large = vec![7; SHARED_VALUE_MIN];
+        for number in 0..3 {
+            let attribute = |name: &[u8], value: &[u8]| Xattr {
+                name: name.into(),
+                value: value.into(),
+            };
+            let mut meta = meta();
+            meta.xattrs = vec![
+                attribute(b"user.large", &large),
+                attribute(b"user.own", &[number]),
+            ];
+            let file = b.add(meta, Content::Fifo).unwrap();
+            b.link(NodeId::ROOT, &[b'a' + number], file).unwrap();
+        }
+        let tree = b.finish().unwrap();
+        let values = tree.children(NodeId::ROOT).map(|(_, id)| {
+            let set = tree.xattrs(id);
+            assert_eq!((set.len(), &*set[0].value), (2, &large[..]));
+            Arc::as_ptr(&set[0].value).cast::<u8>()
+        });
+        let values: Vec<*const u8> = values.collect();
+        assert_eq!(values.len(), 3);
+        assert!(values.iter().all(|value| *value == values[0]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::super::model::{NodeId, Times, Tree};
 use super::super::oci::Unproven;
 use super::super::rows::{NONE, Origin, Payload};
 use super::ground::Ground;
-use super::{Content, Link, TreeBuilder};
+use super::{Content, Link, SHARED_VALUE_MIN, TreeBuilder};
 
 /// What a builder does not have of a tree, for when it is finished again.
 #[derive(Debug)]
@@ -65,10 +65,15 @@ impl TreeBuilder {
         source_paths.extend(several);
         let sets = (0..).zip(&rows.xattrs);
         let xattr_index = sets.map(|(row, set)| (Arc::clone(set), row)).collect();
+        let values = rows.xattrs.iter().flat_map(|set| set.iter());
+        let values = values.map(|xattr| &xattr.value);
+        let values = values.filter(|value| value.len() >= SHARED_VALUE_MIN);
+        let values = values.map(Arc::clone).collect();
         let builder = Self {
             rows,
             links,
             xattr_index,
+            values,
             by_name: None,
             source: 0,
             source_paths,

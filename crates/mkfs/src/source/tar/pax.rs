@@ -106,7 +106,7 @@ impl Pax {
         }
         self.xattrs.push(Xattr {
             name: Box::from(name),
-            value: Box::from(value),
+            value: value.into(),
         });
         Ok(())
     }

@@ -118,7 +118,7 @@ fn meta_of(plan: &Plan, node: &Node) -> Outcome<Meta> {
     let xattrs = xattrs.unwrap_or_default().into_iter();
     let xattrs = xattrs.map(|(name, value)| Xattr {
         name: name.into_vec().into_boxed_slice(),
-        value: value.into_boxed_slice(),
+        value: value.into(),
     });
     Ok(Meta {
         mode: node.permissions,

@@ -181,7 +181,7 @@ impl Assembly<'_> {
         for node in std::mem::take(&mut self.removed.opaque) {
             let xattr = Xattr {
                 name: Box::from(&b"trusted.overlay.opaque"[..]),
-                value: Box::from(&b"y"[..]),
+                value: b"y"[..].into(),
             };
             self.builder.set_xattr(node, xattr)?;
         }
