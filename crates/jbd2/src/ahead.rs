@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - What is kept is bounded; of a log that is larger the rest is read again by each pass.
-//! - What cannot be read is left to whoever needs it, and gets the error.
+//! - What cannot be read is left to the reader that needs it, and gets the error.
 //! - Only blocks of the log are read, none that lie between its runs.
 
 use crate::log::Log;

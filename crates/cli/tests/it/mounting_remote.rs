@@ -191,7 +191,7 @@ fn a_part_of_a_disk_behind_a_server_is_mounted_for_reading() {
     let refused = File::create(mount.0.join("new")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
     mount.unmount();
-    // Whoever forgets to say so is told.
+    // A command line that does not say so is told.
     let point = place.arg("mnt");
     let run = extant(["mount", &format!("{address}#1"), &point]);
     assert_eq!(run.code, 1, "{}", run.stderr);
