@@ -1,5 +1,6 @@
 //! Standard output: terminal or not, names made safe, closed pipes.
 
+use crate::commands::e2fsprogs::Called;
 use crate::failure::Outcome;
 use extant::Escaped;
 use serde::Serialize;
@@ -7,15 +8,49 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// Standard output.
 pub(crate) struct Output {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: BufWriter<Stdout>,
     is_terminal: bool,
+}
+
+/// Standard output itself.
+struct Stdout {
+    lock: StdoutLock<'static>,
+    /// What a reader that has gone would have got is dropped, and the work goes on.
+    outlives_reader: bool,
+}
+
+impl Stdout {
+    /// What came of writing, with `dropped` in place of a reader that has gone.
+    fn unless_gone<T>(&self, done: io::Result<T>, dropped: T) -> io::Result<T> {
+        match done {
+            Err(e) if self.outlives_reader && e.kind() == io::ErrorKind::BrokenPipe => Ok(dropped),
+            done => done,
+        }
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let done = self.lock.write(bytes);
+        self.unless_gone(done, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.lock.flush();
+        self.unless_gone(done, ())
+    }
 }
 
 impl Output {
     pub(crate) fn new() -> Self {
-        let stdout = io::stdout().lock();
+        let lock = io::stdout().lock();
+        let is_terminal = lock.is_terminal();
+        let stdout = Stdout {
+            lock,
+            outlives_reader: Called::now().is_some_and(Called::outlives_reader),
+        };
         Self {
-            is_terminal: stdout.is_terminal(),
+            is_terminal,
             writer: BufWriter::with_capacity(64 << 10, stdout),
         }
     }

@@ -1,5 +1,6 @@
 //! `dumpe2fs`.
 
+use super::log::Log;
 use super::place::Place;
 use super::{getopt, header, usage, version};
 use crate::commands::info::free_runs;
@@ -8,11 +9,10 @@ use crate::image_path::{ImagePath, whole_image};
 use crate::output::Output;
 use extant::Escaped;
 use extant_core::fs::Fs;
-use extant_core::ops;
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_format::jbd2::{IncompatFeatures, JournalSuperblock};
+use extant_format::jbd2::IncompatFeatures;
 use extant_format::mmp::MmpBlock;
 use extant_format::{Group, Pblk, bitmap};
 use std::ffi::OsString;
@@ -87,17 +87,14 @@ type Shows<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// The journal's own superblock.
 fn journal(output: &mut dyn Write, fs: &Fs) -> Shows {
-    let Some(ino) = fs.superblock().journal_ino() else {
+    let Some(Log {
+        superblock: log,
+        record,
+        size,
+    }) = Log::read(fs)?
+    else {
         return Ok(());
     };
-    let inode = fs.inode(ino)?;
-    let first = ops::allocated(fs, &inode).next().transpose()?;
-    let Some(offset) = first.and_then(|piece| piece.device_offset) else {
-        return Ok(());
-    };
-    let mut record = vec![0; JournalSuperblock::LEN];
-    fs.device().read_at(offset, &mut record)?;
-    let log = JournalSuperblock::parse(&record)?;
     let field = |output: &mut dyn Write, name: &str, value: &dyn Display| {
         let name = format!("{name}:");
         writeln!(output, "{name:<25} {value}")
@@ -119,7 +116,7 @@ fn journal(output: &mut dyn Write, fs: &Fs) -> Shows {
         names.join(" ")
     };
     field(output, "Journal features", &names)?;
-    let kib = inode.size() / 1024;
+    let kib = size / 1024;
     field(output, "Total journal size", &format!("{kib}k"))?;
     let fast = log.fast_commit_blocks;
     field(output, "Total journal blocks", &log.max_len)?;

@@ -1,5 +1,6 @@
 //! `e2fsck`, and `fsck.ext2`, `fsck.ext3` and `fsck.ext4`.
 
+use super::log::Log;
 use super::place::Place;
 use super::{getopt, usage, version};
 use crate::args::Repair;
@@ -7,7 +8,7 @@ use crate::commands::check::{self, Bars};
 use crate::commands::exit_codes::{ERRORS, OPERATIONAL};
 use crate::commands::{repair, tune};
 use crate::failure::{Failure, Outcome, say};
-use crate::image_path::{how, whole_image};
+use crate::image_path::{ImagePath, how, whole_image};
 use crate::output::Output;
 use crate::time::{seconds_now, seconds_now_32};
 use extant::Escaped;
@@ -50,6 +51,18 @@ struct Asked {
 }
 
 pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
+    match check(args) {
+        // A failure is no finding, and 1 means that all was mended.
+        Err(Failure::Failed(text)) => {
+            say(text);
+            Err(Failure::Code(OPERATIONAL))
+        }
+        Err(Failure::Said) => Err(Failure::Code(OPERATIONAL)),
+        done => done,
+    }
+}
+
+fn check(args: impl IntoIterator<Item = OsString>) -> Outcome {
     let line = getopt::read("panyrcC:B:dE:fvtFVM:b:j:P:l:L:N:SsDkz:", args)?;
     let mut asked = Asked::default();
     for (letter, value) in line.options {
@@ -77,14 +90,7 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
         let seconds = begun.elapsed().as_secs_f64();
         say(format_args!("time: {seconds:.2}"));
     }
-    match done {
-        // A failure is no finding.
-        Err(Failure::Failed(text)) => {
-            say(text);
-            Err(Failure::Code(OPERATIONAL))
-        }
-        done => done,
-    }
+    done
 }
 
 impl Asked {
@@ -119,8 +125,15 @@ impl Asked {
                 self.block_size = Some(number()?);
                 return Ok(());
             }
-            // No progress is written to a descriptor, and nothing is kept in buffers.
-            'C' => return number().map(|_| ()),
+            // No progress is written to a descriptor, hidden at first (below zero) or not.
+            'C' => {
+                let descriptor = text.strip_prefix('-').unwrap_or(&text);
+                let wrong = || Failure::usage(format!("-C {text}: this is no number"));
+                return super::number::integer(descriptor)
+                    .map(|_| ())
+                    .ok_or_else(wrong);
+            }
+            // Nothing is kept in buffers.
             'F' | 'r' => return Ok(()),
             'D' => {
                 // Image builders always ask for it; nothing is wrong without.
@@ -165,9 +178,12 @@ fn extended(list: &str) -> Outcome {
 /// Checks, and does what is to be done.
 fn look(place: &Place, asked: &Asked, mode: Mode) -> Outcome {
     check_backup(place, asked)?;
+    let image = whole_image(place.image())?;
+    let device = image.open(&how(&place.location, &image, false));
+    drop(device.map_err(Failure::new)?);
     let sb = tune::opened_superblock(place.image(), &place.location);
     let why = match &sb {
-        Ok(sb) => due(sb),
+        Ok(sb) => due(sb).or_else(|| due_within(place)),
         // A copy of it may be sound.
         Err(_) => Some("has no sound superblock, check forced".to_owned()),
     };
@@ -223,6 +239,25 @@ fn due(sb: &Superblock) -> Option<String> {
     } else {
         return None;
     })
+}
+
+/// Why a file system is to be checked though its superblock does not say so.
+fn due_within(place: &Place) -> Option<String> {
+    let mut location = place.location.clone();
+    location.as_is = true;
+    let image = whole_image(place.image()).ok()?;
+    let Ok(fs) = ImagePath::root_of(image).open(&location) else {
+        return Some("cannot be opened as it is, check forced".to_owned());
+    };
+    let why = match Log::read(fs.engine()) {
+        // Linux notes in the log first why it stopped it.
+        Ok(Some(log)) if log.superblock.errno != 0 => {
+            "contains a file system with errors, check forced"
+        }
+        Ok(_) => return None,
+        Err(_) => "has a journal that is not sound, check forced",
+    };
+    Some(why.to_owned())
 }
 
 /// The label, or else how the device is called.

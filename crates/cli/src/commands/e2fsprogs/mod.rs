@@ -12,6 +12,7 @@
 //! | `conf` | `mke2fs.conf` |
 //! | `place` | the device that an operand names |
 //! | `header` | a superblock field by field |
+//! | `log` | the journal's own superblock |
 //! | `mke2fs`, `resize2fs`, `e2fsck`, `tune2fs`, `dumpe2fs`, `e2label` | the program of this name |
 
 mod conf;
@@ -20,6 +21,7 @@ mod e2fsck;
 mod e2label;
 mod getopt;
 mod header;
+mod log;
 mod mke2fs;
 mod number;
 mod place;
@@ -108,6 +110,12 @@ impl Called {
             }
             Err(failure) => failure.report(),
         }
+    }
+
+    /// Whether what is done goes on when nothing reads any more what is told of it: these tell
+    /// before they act, and their exit codes are about the file system.
+    pub(crate) fn outlives_reader(self) -> bool {
+        self.program != Program::Dumpe2fs
     }
 
     /// The exit code for a command line that makes no sense.

@@ -3,7 +3,9 @@
 use super::{Links, stderr};
 use crate::support::small_plan;
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{assert_clean, debugfs_write, dumpe2fs_header, e2fsck, mke2fs};
+use extant_testkit::oracle::{
+    assert_clean, debugfs, debugfs_write, dumpe2fs_header, e2fsck, mke2fs,
+};
 use extant_testkit::require;
 use std::fs;
 use std::path::Path;
@@ -165,6 +167,37 @@ fn what_asks_for_a_check_gets_one_and_it_is_noted() {
 }
 
 #[test]
+fn an_error_that_only_the_journal_remembers_asks_for_a_check() {
+    let links = Links::new();
+    let original = links.arg("original");
+    mke2fs(Path::new(&original), 16 << 20, &["-t", "ext4", "-L", "lab"]);
+    let map = debugfs(Path::new(&original), "blocks <8>");
+    let first: usize = map.split_whitespace().next().unwrap().parse().unwrap();
+    let mut bytes = fs::read(&original).unwrap();
+    // The log's errno, as Linux stores it; blocks have 1 KiB.
+    let at = first * 1024 + 0x20;
+    assert_eq!(bytes[at - 0x20..at - 0x1c], [0xc0, 0x3b, 0x39, 0x98]);
+    bytes[at..at + 4].copy_from_slice(&(-5_i32).to_be_bytes());
+    // A log that no Linux has mounted has no checksums.
+    assert_eq!(bytes[first * 1024 + 0x50], 0);
+    fs::write(&original, bytes).unwrap();
+    let run = |is_ours: bool| {
+        let image = links.arg(if is_ours { "ours" } else { "theirs" });
+        fs::copy(&original, &image).unwrap();
+        let done = links.program("e2fsck", is_ours).args(["-p", &image]).run();
+        let said = "lab contains a file system with errors, check forced.";
+        assert!(done.text().contains(said), "{done}");
+        (done, image)
+    };
+    let ((we, ours), _) = (run(true), run(false));
+    assert_eq!(we.code, 1, "{we}");
+    assert_clean(Path::new(&ours));
+    let again = links.ours("e2fsck").args(["-p", &ours]).run();
+    assert_eq!(again.code, 0, "{again}");
+    assert!(again.text().contains("lab: clean, "), "{again}");
+}
+
+#[test]
 fn what_is_not_done_is_named() {
     let links = Links::new();
     let image = links.arg("image");
@@ -178,6 +211,10 @@ fn what_is_not_done_is_named() {
         (&["-Z", &image], 16),
         (&["-n"], 16),
         (&["-n", "/nonexistent"], 8),
+        (&["-p", "LABEL=root"], 8),
+        (&["-p", "UUID=7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e"], 8),
+        (&["-n", "-C", "x", &image], 16),
+        (&["-n", "-C", "-1", &image], 0),
         (&["-n", "-b", "8194", &image], 8),
         (&["-n", "-b", "8193", "-B", "4096", &image], 8),
         (&["-n", "-b", "8193", "-B", "1024", &image], 0),
@@ -189,6 +226,7 @@ fn what_is_not_done_is_named() {
             code == 0 || stderr(&done).contains("e2fsck: "),
             "{args:?}: {done}"
         );
+        assert!(!done.text().contains("sound superblock"), "{done}");
     }
     // A superblock that is gone comes from a copy.
     debugfs_write(Path::new(&image), &["ssv inodes_per_group 7"]);

@@ -2,6 +2,7 @@
 //! they end, and the lines that scripts look for.
 
 mod builders;
+mod closed_output;
 mod dumpe2fs;
 mod e2fsck;
 mod mke2fs;
