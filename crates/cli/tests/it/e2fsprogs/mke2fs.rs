@@ -7,6 +7,7 @@ use extant_testkit::require;
 use extant_testkit::tool::Output;
 use extant_testkit::tool::tool;
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 /// Options that both take, and the size; a size of nothing means a file of 32 MiB that is there.
@@ -84,11 +85,14 @@ const SETS: &[(&str, &str, &str)] = &[
     ("mkfs.ext4", "-b", ""),
     ("mkfs.ext4", "", "64X"),
     ("mkfs.ext4", "-E resize=10", "64M"),
+    ("mkfs.ext4", "-O ^extent", "64M"),
+    ("mkfs.ext4", "-O ^extent,^64bit", "64M"),
 ];
 
 /// Beginnings of what the real one tells of itself beside what it makes.
 const ADVICE: &[&str] = &[
     "128-byte inodes",
+    "Extents are not enabled",
     "64-bit filesystem support",
     "Multiple mount protection",
     "Discard succeeded",
@@ -329,6 +333,97 @@ fn mke2fs_conf_is_heard() {
     bare.args(["-q", "-F", &ours, "600M"]).ok();
     tool("mkfs.ext4").args(["-q", "-F", &theirs, "600M"]).ok();
     assert_alike(Path::new(&ours), Path::new(&theirs), "built in");
+}
+
+#[test]
+fn settings_that_belong_to_a_feature_are_heard() {
+    let links = Links::new();
+    let conf = links.arg("mke2fs.conf");
+    for (settings, options) in [
+        ("num_backup_sb = 0", "-O sparse_super2"),
+        ("num_backup_sb = 1", "-O sparse_super2"),
+        ("num_backup_sb = 1", "-O sparse_super2 -E num_backup_sb=2"),
+        ("num_backup_sb = 1", ""),
+        ("encoding = utf8", "-O casefold"),
+        ("encoding = utf8-12.1", "-O casefold"),
+        ("encoding = ascii", "-O casefold"),
+        ("encoding = ascii", ""),
+        ("warn_y2038_dates = 0", ""),
+    ] {
+        let what = format!("{settings} {options}");
+        // Without, inodes have 128 bytes.
+        let size = if settings.starts_with("warn") {
+            ""
+        } else {
+            "inode_size = 256"
+        };
+        let features = "features = has_journal,extent,64bit";
+        let text = format!("[fs_types]\next4 = {{\n{features}\n{size}\n{settings}\n}}\n");
+        fs::write(&conf, text).unwrap();
+        let make = |is_ours| {
+            let image = links.arg(if is_ours { "ours" } else { "theirs" });
+            let _ = fs::remove_file(&image);
+            let program = links.program("mkfs.ext4", is_ours);
+            let args = ["-q", "-F", "-b", "1024", &image, "64M"];
+            let args = options.split_whitespace().chain(args);
+            (program.env("MKE2FS_CONFIG", &conf).args(args).run(), image)
+        };
+        let ((ours, our_image), (theirs, their_image)) = (make(true), make(false));
+        assert_eq!(ours.code, theirs.code, "{what}: {ours} {theirs}");
+        if ours.code == 0 {
+            assert_alike(Path::new(&our_image), Path::new(&their_image), &what);
+            assert!(ours.stderr.is_empty(), "{what}: {ours}");
+        } else {
+            assert!(
+                stderr(&ours).contains("mke2fs.conf: encoding = ascii: "),
+                "{ours}"
+            );
+        }
+    }
+    // What the real one makes and ours does not is refused by name.
+    for (setting, options) in [
+        ("encoding_flags = strict", "-O casefold"),
+        ("num_backup_sb = 9", "-O sparse_super2"),
+        ("creator_os = hurd", "-q"),
+        ("make_hugefiles = 1", "-q"),
+    ] {
+        fs::write(&conf, format!("[fs_types]\next4 = {{\n{setting}\n}}\n")).unwrap();
+        let image = links.arg("none");
+        let program = links.ours("mkfs.ext4").env("MKE2FS_CONFIG", &conf);
+        let args = options.split_whitespace().chain([&*image, "64M"]);
+        let refused = program.args(args).run();
+        assert_eq!(refused.code, 1, "{setting}: {refused}");
+        let name = setting.split(' ').next().unwrap();
+        assert!(stderr(&refused).contains(name), "{setting}: {refused}");
+        assert!(!Path::new(&image).exists(), "{setting}");
+    }
+}
+
+#[test]
+fn a_link_to_nothing_leads_to_where_the_file_is_made() {
+    let links = Links::new();
+    fs::create_dir(links.arg("dir")).unwrap();
+    symlink("second", links.arg("first")).unwrap();
+    symlink("dir/made.img", links.arg("second")).unwrap();
+    for options in [&["-q"][..], &["-q", "-E", "offset=1M"]] {
+        let program = links.ours("mkfs.ext4").args(options);
+        program.args([&links.arg("first"), "8M"]).ok();
+        let made = links.arg("dir/made.img");
+        assert!(fs::metadata(&made).unwrap().len() >= 8 << 20);
+        assert!(
+            fs::symlink_metadata(links.arg("first"))
+                .unwrap()
+                .is_symlink()
+        );
+        if options.len() == 1 {
+            assert_clean(Path::new(&made));
+        }
+        fs::remove_file(made).unwrap();
+    }
+    symlink("no/where", links.arg("nowhere")).unwrap();
+    let nowhere = links.ours("mkfs.ext4").args([&links.arg("nowhere"), "8M"]);
+    let nowhere = nowhere.run();
+    assert_eq!(nowhere.code, 1, "{nowhere}");
 }
 
 #[test]

@@ -31,6 +31,12 @@ impl Extended {
         Ok(())
     }
 
+    /// Takes a setting of `mke2fs.conf` that means what the option of its name does.
+    pub(super) fn take_setting(&mut self, name: &str, text: &str) -> Outcome {
+        self.take_one(&format!("{name}={text}"))
+            .map_err(|why| Failure::new(format!("mke2fs.conf: {name} = {text}: {why}")))
+    }
+
     fn take_one(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -93,7 +99,7 @@ impl Extended {
 fn unknown(name: &str) -> &'static str {
     match name {
         "packed_meta_blocks" => "metadata lies where flex_bg has it",
-        "quotatype" => "quota files are not made: `tune2fs -O quota` makes them afterwards",
+        "quotatype" => "quota files are not made: the tune2fs of e2fsprogs makes them",
         "test_fs" => "file systems that are marked for tests are not made",
         "desc-size" | "desc_size" => "the size of descriptors follows from the feature 64bit",
         "orphan_file_size" => "the size of the orphan file follows from that of the file system",
@@ -122,7 +128,7 @@ fn is_on(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// An owner; without one, whoever runs this.
+/// An owner; without one, that of this process.
 fn owner(value: Option<&str>) -> Result<(u32, u32), String> {
     let Some(value) = value else {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());

@@ -23,6 +23,8 @@ const PAGE: u64 = 4096;
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
 /// Bytes for an inode where nothing says otherwise.
 const INODE_RATIO: u64 = 8192;
+/// Bytes of an inode where nothing says otherwise.
+const INODE_SIZE: u64 = 128;
 /// Where Linux says that it initialises inode tables by itself.
 const LAZY_TABLES: &str = "/sys/fs/ext4/features/lazy_itable_init";
 
@@ -72,6 +74,7 @@ impl Wanted {
         let block = block_size(asked, &settings, target)?;
         let bytes = bytes / block * block;
         let features = features(asked, &settings, bytes / block)?;
+        check_features(features, &settings, &mut extended)?;
         let has_journal = features.has(Feature::Compat(Compat::HAS_JOURNAL));
         let mut format = FormatOptions::new(bytes, crate::time::seconds_now());
         format.block_size = u32::try_from(block).ok().and_then(BlockSize::from_bytes);
@@ -152,6 +155,30 @@ fn types(name: &str, asked: &Asked, conf: &Conf, bytes: u64) -> Outcome<Vec<Stri
     Ok(types)
 }
 
+/// Refuses features that mke2fs does not make together, and takes the settings that mean something
+/// with a feature alone.
+fn check_features(features: Features, settings: &Settings<'_>, extended: &mut Extended) -> Outcome {
+    let has = |feature| features.has(Feature::Incompat(feature));
+    if has(Incompat::BIT64) && !has(Incompat::EXTENTS) {
+        return Err(Failure::new(
+            "Extents MUST be enabled for a 64-bit filesystem.  Pass -O extents to rectify.",
+        ));
+    }
+    let mut list = Vec::new();
+    if features.has(Feature::Compat(Compat::SPARSE_SUPER2)) && extended.backups.is_none() {
+        list.push("num_backup_sb");
+    }
+    if has(Incompat::CASEFOLD) {
+        list.extend(["encoding", "encoding_flags"]);
+    }
+    for name in list {
+        if let Some(text) = settings.text(name).filter(|text| !text.is_empty()) {
+            extended.take_setting(name, text)?;
+        }
+    }
+    Ok(())
+}
+
 /// Refuses settings that say something else than what is made.
 fn refuse_unknown(settings: &Settings<'_>) -> Outcome {
     let on = |name| settings.flag(name).map(|flag| flag == Some(true));
@@ -160,6 +187,12 @@ fn refuse_unknown(settings: &Settings<'_>) -> Outcome {
         ("packed_meta_blocks", on("packed_meta_blocks")?),
         ("make_hugefiles", on("make_hugefiles")?),
         ("force_undo", on("force_undo")?),
+        (
+            "creator_os",
+            settings
+                .text("creator_os")
+                .is_some_and(|os| !["linux", "0"].contains(&&*os.to_ascii_lowercase())),
+        ),
         ("undo_dir", settings.text("undo_dir").is_some()),
         (
             "journal_location",
@@ -271,9 +304,9 @@ fn set_sizes(
         .map(|size| narrow("cluster size", size))
         .transpose()?;
     let inode_size = settings.value("inode_size", integer)?;
-    let inode_size = asked.inode_size.or(inode_size).unwrap_or(256);
+    let inode_size = asked.inode_size.or(inode_size).unwrap_or(INODE_SIZE);
     format.inode_size = narrow("inode size", inode_size)?;
-    if inode_size == 128 {
+    if inode_size == 128 && settings.flag("warn_y2038_dates")? != Some(false) {
         say("warning: inodes of 128 bytes have no room for dates after 2038");
     }
     format.inodes = match (asked.inodes, asked.inode_ratio) {

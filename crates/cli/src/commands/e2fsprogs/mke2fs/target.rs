@@ -16,6 +16,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Links that lead to one another, at most, as Linux has it.
+const LINKS_MAX: u32 = 40;
+
 /// What is there.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -33,6 +36,27 @@ enum Kind {
     Device(u64, u32),
 }
 
+/// Where a file is made whose name may be a symbolic link to what is not there.
+fn where_links_lead(mut path: PathBuf) -> io::Result<PathBuf> {
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            // From the directory of the link on, if it does not begin at the root.
+            Ok(target) => {
+                path.pop();
+                path.push(target);
+            }
+            // What is no link, or not there.
+            Err(e)
+                if [io::ErrorKind::InvalidInput, io::ErrorKind::NotFound].contains(&e.kind()) =>
+            {
+                return Ok(path);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
 impl Target {
     /// Looks at what is at a path.
     pub(super) fn look(path: &Path) -> Outcome<Self> {
@@ -42,8 +66,12 @@ impl Target {
                 Escaped::path(path)
             ))
         };
+        let mut place = path.to_owned();
         let kind = match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Kind::New,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                place = where_links_lead(place).map_err(|e| named(&e))?;
+                Kind::New
+            }
             Err(e) => return Err(named(&e)),
             Ok(found) if found.is_file() => Kind::File(found.len()),
             Ok(found) if found.file_type().is_block_device() => {
@@ -57,10 +85,7 @@ impl Target {
                 return Err(Failure::new(text));
             }
         };
-        Ok(Self {
-            path: path.to_owned(),
-            kind,
-        })
+        Ok(Self { path: place, kind })
     }
 
     pub(super) fn is_new(&self) -> bool {
