@@ -77,7 +77,7 @@ fn check_supported(features: Features) -> PlanResult<()> {
     if features.ro_compat.contains(RoCompat::QUOTA) {
         return Err(PlanError::Unsupported {
             feature: "quota".to_owned(),
-            why: "quota files are not built; turn it on afterwards with tune2fs -O quota",
+            why: "quota files are not built; the tune2fs of e2fsprogs turns it on afterwards",
         });
     }
     let beyond = Features {

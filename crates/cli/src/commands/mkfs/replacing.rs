@@ -1,5 +1,6 @@
 //! What an image would take the place of, and whether it may.
 
+use crate::commands::e2fsprogs::Called;
 use crate::failure::{Failure, Outcome};
 use extant::Escaped;
 use extant_blockdev::BlockDevice;
@@ -88,7 +89,8 @@ pub(in crate::commands) fn asks() -> bool {
 /// Asks a question; anything but a yes is a no.
 fn answer(question: &str) -> bool {
     let mut line = String::new();
-    let asked = write!(stderr(), "extant: {question} [y/N] ").and_then(|()| stderr().flush());
+    let name = Called::now().map_or("extant", |called| called.name);
+    let asked = write!(stderr(), "{name}: {question} [y/N] ").and_then(|()| stderr().flush());
     asked.is_ok()
         && stdin().read_line(&mut line).is_ok()
         && matches!(line.trim(), "y" | "Y" | "yes" | "Yes" | "YES")
