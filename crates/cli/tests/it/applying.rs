@@ -2,11 +2,12 @@
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_testkit::layers::{Layout, Tar, docker_archive, stacks};
-use extant_testkit::oracle::{assert_clean, e2fsck_recover};
+use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::{Compare, Holes, Tree};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -457,4 +458,200 @@ fn the_image_is_no_part_of_a_directory_that_it_lies_in() {
     change(&image, ["apply", "-q", &dir, &image]).ok();
     extant(["stat", &format!("{image}:/f")]).ok();
     extant(["stat", &format!("{image}:/fs.img")]).fails(1);
+}
+
+/// The project of a file, and its flags of those that directories hand down, as `debugfs` shows
+/// them.
+fn rules_of(image: &str, path: &str) -> (u32, u32) {
+    let shown = debugfs(Path::new(image), &format!("stat {path}"));
+    let word = |what: &str| {
+        let behind = shown
+            .split(what)
+            .nth(1)
+            .unwrap_or_else(|| panic!("{shown}"));
+        behind.split_whitespace().next().unwrap().to_owned()
+    };
+    let flags = word("Flags:");
+    let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap();
+    // P, F and A.
+    (word("Project:").parse().unwrap(), flags & 0x6000_0080)
+}
+
+#[test]
+fn what_is_new_gets_the_project_and_flags_that_its_directory_hands_down() {
+    const P: u32 = 0x2000_0000;
+    const A: u32 = 0x80;
+    let place = Place::in_memory();
+    let image = place.arg("fs.img");
+    mke2fs(
+        Path::new(&image),
+        16 << 20,
+        &["-t", "ext4", "-O", "project,quota"],
+    );
+    let at = |path: &str| format!("{image}:{path}");
+    for path in ["/plain", "/seven", "/five", "/gone", "/gone/deep", "/old"] {
+        extant(["mkdir", &at(path)]).ok();
+    }
+    extant(["chattr", "-p", "7", &at("/seven")]).ok();
+    extant(["chattr", "+PA", &at("/seven")]).ok();
+    extant(["chattr", "-p", "5", &at("/"), &at("/five")]).ok();
+    extant(["chattr", "+P", &at("/"), &at("/five")]).ok();
+    let mut layer = Tar::layer().file(".wh.gone", b"").file("old", b"o");
+    let mut expected = vec![("/old".to_owned(), (5, 0))];
+    for (dir, project, flags) in [
+        ("", 5, P),
+        ("plain/", 0, 0),
+        ("seven/", 7, P | A),
+        ("five/", 5, P),
+    ] {
+        layer = layer
+            .file(&format!("{dir}made"), b"made")
+            .dir(&format!("{dir}new/"))
+            .dir(&format!("{dir}new/deep/"))
+            .file(&format!("{dir}new/deep/f"), b"f");
+        for (name, of_it) in [
+            ("made", flags & A),
+            ("new", flags),
+            ("new/deep", flags),
+            ("new/deep/f", flags & A),
+        ] {
+            expected.push((format!("/{dir}{name}"), (project, of_it)));
+        }
+    }
+    let paths = archives(&place, &[layer.end()]);
+    extant(["apply", "-q", &paths[0], &image]).ok();
+    // With what each project has used.
+    assert_clean(Path::new(&image));
+    for (path, rules) in expected {
+        assert_eq!(rules_of(&image, &path), rules, "{path}");
+    }
+    extant(["stat", &at("/gone")]).fails(1);
+    let left = extant(["find", &image, "--name", ".extant-*"]).ok();
+    assert_eq!(left.text(), "");
+}
+
+#[test]
+fn a_file_of_one_project_gets_no_name_in_a_directory_of_another() {
+    let place = Place::in_memory();
+    let image = place.arg("fs.img");
+    mke2fs(
+        Path::new(&image),
+        16 << 20,
+        &["-t", "ext4", "-O", "project,quota"],
+    );
+    let at = |path: &str| format!("{image}:{path}");
+    for (path, project) in [("/five", "5"), ("/seven", "7")] {
+        extant(["mkdir", &at(path)]).ok();
+        extant(["chattr", "-p", project, &at(path)]).ok();
+        extant(["chattr", "+P", &at(path)]).ok();
+    }
+    let layer = Tar::layer().file("five/f", b"f").link("seven/f", "five/f");
+    let paths = archives(&place, &[layer.end()]);
+    refused(&place, &image, &[&paths[0]], "nothing was applied");
+}
+
+/// An image with directories that ignore case, and one in one of them that does not.
+fn ignoring_case(place: &Place, options: &[&str]) -> String {
+    let image = place.arg("fs.img");
+    let options = [&["-t", "ext4", "-O", "casefold"], options].concat();
+    mke2fs(Path::new(&image), 16 << 20, &options);
+    let at = |path: &str| format!("{image}:{path}");
+    extant(["mkdir", &at("/cf"), &at("/other")]).ok();
+    extant(["chattr", "+F", &at("/cf")]).ok();
+    extant(["mkdir", &at("/cf/plain")]).ok();
+    extant(["chattr", "-F", &at("/cf/plain")]).ok();
+    extant(["mkdir", &at("/cf/dir")]).ok();
+    extant(["write", &at("/cf/file")]).ok();
+    image
+}
+
+#[test]
+fn directories_that_ignore_case_hand_that_down() {
+    const F: u32 = 0x4000_0000;
+    let place = Place::in_memory();
+    let image = ignoring_case(&place, &[]);
+    let layer = Tar::layer()
+        .dir("cf/new/")
+        .file("cf/new/Aa", b"aa")
+        .dir("cf/plain/new/")
+        .dir("other/new/")
+        .file("other/new/a", b"a")
+        .file("other/new/A", b"A")
+        .file("cf/FILE", b"other")
+        .file("cf/.wh.Dir", b"");
+    let inside = Tar::layer().dir("plain/in/").dir("in/").file("in/Bb", b"b");
+    let again = Tar::layer()
+        .file("cf/.wh..wh..opq", b"")
+        .file("cf/FiLe", b"3");
+    let paths = archives(&place, &[layer.end(), inside.end(), again.end()]);
+    let text = |path: &str| extant(["cat", &format!("{image}:{path}")]).ok().text();
+    extant(["apply", "-q", &paths[0], &image]).ok();
+    extant(["apply", "-q", "--root", "/cf", &paths[1], &image]).ok();
+    assert_clean(Path::new(&image));
+    for (path, flags) in [
+        ("/cf/new", F),
+        ("/cf/in", F),
+        ("/cf/plain/new", 0),
+        ("/cf/plain/in", 0),
+        ("/other/new", 0),
+    ] {
+        let shown = debugfs(Path::new(&image), &format!("stat {path}"));
+        let has = shown.contains(&format!("Flags: 0x{:x}", F | 0x8_0000));
+        assert_eq!(has, flags == F, "{path}: {shown}");
+    }
+    assert_eq!(text("/cf/NEW/aA"), "aa");
+    assert_eq!(text("/cf/in/BB"), "b");
+    assert_eq!(text("/other/new/a") + &text("/other/new/A"), "aA");
+    assert_eq!(text("/cf/file"), "other");
+    extant(["stat", &format!("{image}:/cf/dir")]).fails(1);
+    extant(["apply", "-q", &paths[2], &image]).ok();
+    assert_clean(Path::new(&image));
+    assert_eq!(text("/cf/file"), "3");
+    let names = extant(["ls", &format!("{image}:/cf")]).ok().text();
+    assert_eq!(names.lines().count(), 1, "{names}");
+}
+
+#[test]
+fn names_that_are_one_where_case_is_ignored_are_refused() {
+    let place = Place::in_memory();
+    let image = ignoring_case(&place, &["-E", "encoding_flags=strict"]);
+    let layers = [
+        Tar::layer().file("cf/x", b"1").file("cf/X", b"2"),
+        Tar::layer()
+            .dir("cf/new/")
+            .dir("cf/new/deep/")
+            .file("cf/new/deep/\u{e4}", b"1")
+            .file("cf/new/deep/\u{c4}", b"2"),
+    ];
+    let paths = archives(&place, &layers.map(|layer| layer.file("f", b"new").end()));
+    for path in &paths {
+        refused(&place, &image, &[path], "ignores case");
+    }
+    // Two that are one directory, which is there.
+    let layer = Tar::layer().dir("cf/dir/").file("cf/Dir/f", b"2");
+    fs::write(place.join("both.tar"), layer.end()).unwrap();
+    refused(&place, &image, &[&place.arg("both.tar")], "a name already");
+    fs::create_dir_all(place.join("tree/cf")).unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    fs::write(place.join("tree/cf").join(name), "x").unwrap();
+    refused(&place, &image, &[&place.arg("tree")], "is not UTF-8");
+}
+
+#[test]
+fn lost_and_found_stays_a_directory() {
+    let place = Place::in_memory();
+    let layers = [
+        Tar::layer().file("f", b"f").file("lost+found", b"x").end(),
+        Tar::layer().file("srv/lost+found", b"x").end(),
+    ];
+    let paths = archives(&place, &layers);
+    let image = place.arg("fs.img");
+    extant(["mkfs", "-q", "--size", "16M", &image]).ok();
+    refused(&place, &image, &[&paths[0]], "has to be a directory");
+    let exclude = ["--exclude", "lost+found", &paths[0]];
+    extant([&["apply", "-q"], &exclude[..], &[&image]].concat()).ok();
+    extant(["apply", "-q", &paths[1], &image]).ok();
+    assert_clean(Path::new(&image));
+    extant(["stat", &format!("{image}:/f")]).ok();
+    extant(["stat", &format!("{image}:/srv/lost+found")]).ok();
 }

@@ -3,11 +3,13 @@
 //! | file | owns |
 //! |---|---|
 //! | `steps` | what is to be made, moved and removed, from a tree over the image |
+//! | `rules` | what directories hand down, and which names are one in them |
 //! | `place` | doing it: beside the rest first, and then in its place |
 //!
 //! The layers are read as `extant mkfs` reads its sources, over the files of the image.
 
 mod place;
+mod rules;
 mod steps;
 
 use super::mkfs::sources::{parent_of, pattern_for};

@@ -7,8 +7,7 @@
 //! - Then each name changes in one step: by a rename, an exchange or an unlink. What is replaced or
 //!   removed goes to the stage if it is a directory, and is removed with it.
 
-use super::steps::{Move, Old, Removal, Steps};
-use crate::commands::cp::into::plan::Plan;
+use super::steps::{APART, Move, Old, Removal, Steps};
 use crate::commands::cp::into::{OfTrees, set_flags};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{ImagePath, shown};
@@ -60,7 +59,7 @@ impl Placing<'_> {
             threads: self.threads,
             place_of: &place_of,
         };
-        self.make(&files, &steps.staged)?;
+        self.make(&files, steps)?;
         let total = steps.moves.len() + steps.removals.len();
         let mut done = 0;
         let placed = self.place(steps, &mut done).map_err(|e| {
@@ -82,7 +81,8 @@ impl Placing<'_> {
     }
 
     /// Makes all that is new in the stage, durably.
-    fn make(&self, files: &OfTrees<'_>, staged: &Plan) -> Outcome {
+    fn make(&self, files: &OfTrees<'_>, steps: &Steps) -> Outcome {
+        let staged = &steps.staged;
         let is_empty = staged.dirs.is_empty() && staged.files.is_empty() && staged.links.is_empty();
         let failed = |e: Error| self.image.failure(&e);
         let root = self.stage.parent().unwrap_or(Path::new("/"));
@@ -90,12 +90,20 @@ impl Placing<'_> {
         self.fs
             .create_dir_with(self.stage, PRIVATE)
             .map_err(failed)?;
-        let made = if is_empty {
-            Ok(())
-        } else {
-            let made = files.make(staged).outcome();
-            made.and_then(|()| self.fs.sync().map_err(failed))
-        };
+        let made = self.prepare(steps).map_err(failed).and_then(|()| {
+            if !is_empty {
+                files.make(staged).outcome()?;
+            }
+            // What is replaced and removed comes here, whatever project it belongs to.
+            for one in &steps.workshops {
+                let changed = one.rules.take_any_project(self.fs, &one.path);
+                changed.map_err(failed)?;
+            }
+            if is_empty {
+                return Ok(());
+            }
+            self.fs.sync().map_err(failed)
+        });
         let Err(failure) = made else {
             return Ok(());
         };
@@ -117,6 +125,16 @@ impl Placing<'_> {
             "{}: nothing was applied, and {left}",
             shown(&self.image.image)
         )))
+    }
+
+    /// Makes the directories of the stage that hand down other things than the root.
+    fn prepare(&self, steps: &Steps) -> Result<(), Error> {
+        // The stage itself has the rules of the root.
+        for one in steps.workshops.iter().skip(1) {
+            self.fs.create_dir_with(&one.path, PRIVATE)?;
+            one.rules.give(self.fs, &one.path)?;
+        }
+        Ok(())
     }
 
     /// Gives all names what they shall stand for; counts those that are done.
@@ -172,11 +190,16 @@ impl Placing<'_> {
         set_flags(self.fs, self.image, staged.chain(described), problems);
     }
 
-    /// Where something of the stage is in the end: its first name there is the number of a move.
+    /// Where something of the stage is in the end: its first name there, or in a directory with
+    /// rules of its own, is the number of a move.
     fn final_place(&self, steps: &Steps, staged: &Path) -> Option<PathBuf> {
         let inside = staged.strip_prefix(self.stage).ok()?;
         let mut names = inside.components();
-        let number = names.next()?.as_os_str().to_str()?.parse::<usize>().ok()?;
+        let mut first = names.next()?.as_os_str().to_str()?;
+        if first.starts_with(APART) {
+            first = names.next()?.as_os_str().to_str()?;
+        }
+        let number = first.parse::<usize>().ok()?;
         let to = &steps.moves.get(number)?.to;
         let rest = names.as_path();
         Some(if rest.as_os_str().is_empty() {

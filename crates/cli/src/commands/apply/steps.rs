@@ -1,5 +1,6 @@
 //! What is to be made, moved and removed, from a tree over the image.
 
+use super::rules::{Names, Rules};
 use crate::commands::cp::into::plan::{Link, Node, Plan, Told};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, shown};
@@ -7,6 +8,7 @@ use crate::path::look_at_link;
 use crate::room;
 use crate::size::human;
 use extant::{Escaped, FileFlags, FileType, Filesystem, Metadata, Timestamp};
+use extant_format::dir::fold_name;
 use extant_mkfs::source::{NodeId, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,6 +18,19 @@ use std::sync::Arc;
 
 /// Bytes of the longest symbolic link that lies in its inode.
 const SHORT_LINK: u64 = 59;
+/// Where checkers put what they find.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// The encoding utf8-12.1 (`s_encoding`), and the flag that all names have to be in it.
+const UTF8_12_1: u16 = 1;
+const STRICT: u16 = 1;
+/// How the names of directories of the stage begin that hand down other things than the root.
+pub(super) const APART: &str = "in-";
+
+/// A directory in which something is made that goes where the same is handed down.
+pub(super) struct Workshop {
+    pub(super) path: PathBuf,
+    pub(super) rules: Rules,
+}
 
 /// Something that is made beside the rest, and goes to its place.
 pub(super) struct Move {
@@ -78,6 +93,8 @@ pub(super) struct Counts {
 }
 
 pub(super) struct Steps {
+    /// Where that is done: in the stage, which has the rules of the root, and in directories of it.
+    pub(super) workshops: Vec<Workshop>,
     /// What is made beside the rest.
     pub(super) staged: Plan,
     pub(super) moves: Vec<Move>,
@@ -104,6 +121,11 @@ impl Steps {
             removed.entry(dir).or_default().push(Box::from(name));
         }
         let block = room::block_size(fs).map_err(|e| image.failure(&e))?;
+        let top = fs.symlink_metadata(root).map_err(|e| image.failure(&e))?;
+        let workshop = Workshop {
+            path: stage.to_owned(),
+            rules: Rules::of(&top),
+        };
         let mut planner = Planner {
             fs,
             image,
@@ -114,6 +136,7 @@ impl Steps {
             removed,
             placed: HashMap::new(),
             steps: Self {
+                workshops: vec![workshop],
                 staged: Plan::of_trees(),
                 moves: Vec::new(),
                 removals: Vec::new(),
@@ -206,9 +229,16 @@ impl Planner<'_> {
         let mut open = vec![(NodeId::ROOT, self.root.to_owned())];
         while let Some((dir, at)) = open.pop() {
             let tree = Arc::clone(&self.tree);
+            let found = self.fs.symlink_metadata(&at);
+            let found = found.map_err(|e| self.image.failure(&e))?;
+            let rules = Rules::of(&found);
+            let mut names = Names::new(rules.ignores_case());
             let mut changed = 0;
             for (name, child) in tree.children(dir) {
                 let to = at.join(OsStr::from_bytes(name));
+                if !names.is_new(name) {
+                    return Err(self.one_name(&to));
+                }
                 let old = look_at_link(self.fs, &to).map_err(|e| self.image.failure(&e))?;
                 let there = tree.there(child);
                 let is_it = |old: &Metadata| {
@@ -220,15 +250,14 @@ impl Planner<'_> {
                     }
                     continue;
                 }
-                if to == self.stage {
-                    return Err(self.refused(&to, "is a name that `extant apply` uses itself"));
-                }
-                self.put(child, to, old.as_ref())?;
+                self.check_name(&names, dir, name, child, &to)?;
+                self.put(child, to, old.as_ref(), rules)?;
                 changed += 1;
             }
             for name in self.removed.remove(&dir).unwrap_or_default() {
                 let path = at.join(OsStr::from_bytes(&name));
-                if tree.child(dir, &name).is_some() {
+                // What has the name, or one that is the same here, takes the place of what had it.
+                if tree.child(dir, &name).is_some() || !names.is_new(&name) {
                     continue;
                 }
                 let old = look_at_link(self.fs, &path).map_err(|e| self.image.failure(&e))?;
@@ -239,22 +268,62 @@ impl Planner<'_> {
                     changed += 1;
                 }
             }
-            self.note_directory(dir, at, changed > 0)?;
+            self.note_directory(dir, at, &found, changed > 0)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses names that a new file cannot have where it goes.
+    fn check_name(
+        &self,
+        names: &Names,
+        dir: NodeId,
+        name: &[u8],
+        child: NodeId,
+        to: &Path,
+    ) -> Outcome {
+        let is_in_root = dir == NodeId::ROOT;
+        let stage = self.stage.file_name().unwrap_or_default();
+        if is_in_root && names.is(name, stage.as_bytes()) {
+            return Err(self.refused(to, "is a name that `extant apply` uses itself"));
+        }
+        let is_lost_and_found =
+            is_in_root && self.root == Path::new("/") && names.is(name, LOST_AND_FOUND);
+        if is_lost_and_found && !self.tree.node(child).is_dir() {
+            return Err(self.refused(
+                to,
+                "is where checkers put what they find, and has to be a directory: leave it out \
+                 with --exclude lost+found",
+            ));
+        }
+        if names.ignore_case() && fold_name(name).is_none() {
+            let encoding = self.fs.engine().superblock().encoding();
+            if encoding.is_some_and(|(_, flags)| flags & STRICT != 0) {
+                return Err(self.refused(
+                    to,
+                    "is not UTF-8, which the names of directories that ignore case have to be in \
+                     this file system",
+                ));
+            }
         }
         Ok(())
     }
 
     /// Notes what becomes of a directory that is there.
-    fn note_directory(&mut self, dir: NodeId, at: PathBuf, has_changes: bool) -> Outcome {
+    fn note_directory(
+        &mut self,
+        dir: NodeId,
+        at: PathBuf,
+        found: &Metadata,
+        has_changes: bool,
+    ) -> Outcome {
         let there = self.tree.there(dir);
         let is_described = there.is_some_and(|there| there.is_described);
         if has_changes || is_described {
-            let found = self.fs.symlink_metadata(&at);
-            let found = found.map_err(|e| self.image.failure(&e))?;
-            self.refuse_fixed(&at, &found)?;
-            if has_changes {
-                self.refuse_other_rules(&at, &found)?;
-            }
+            self.refuse_fixed(&at, found)?;
+        }
+        if has_changes {
+            self.refuse_closed(&at, found)?;
         }
         // The root has the stage in it for a while.
         if !is_described && (has_changes || dir == NodeId::ROOT) {
@@ -273,13 +342,18 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans something new with this name.
-    fn put(&mut self, id: NodeId, to: PathBuf, old: Option<&Metadata>) -> Outcome {
+    /// Plans something new with this name, in a directory with these rules.
+    fn put(&mut self, id: NodeId, to: PathBuf, old: Option<&Metadata>, rules: Rules) -> Outcome {
         if let Some(old) = old {
             self.refuse_fixed_below(&to, old)?;
         }
-        let from = self.stage.join(self.steps.moves.len().to_string());
-        self.make(id, from.clone());
+        // A directory that loses all that is in it stays what it was to what comes.
+        let kept = old.filter(|old| old.is_dir() && self.tree.node(id).is_dir());
+        let kept = kept.map(Rules::of).filter(|kept| rules.let_in(*kept));
+        let rules = kept.unwrap_or(rules);
+        let number = self.steps.moves.len().to_string();
+        let from = self.workshop(rules).join(number);
+        self.make(id, from.clone(), &to, rules)?;
         self.steps.moves.push(Move {
             from,
             to,
@@ -293,11 +367,25 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans to make a file, and everything below it, at a place beside the rest.
-    fn make(&mut self, id: NodeId, at: PathBuf) {
+    /// Where what goes into a directory with these rules is made.
+    fn workshop(&mut self, rules: Rules) -> &Path {
+        let workshops = &mut self.steps.workshops;
+        let there = workshops.iter().position(|one| one.rules == rules);
+        let number = there.unwrap_or_else(|| {
+            let number = workshops.len();
+            let path = self.stage.join(format!("{APART}{number}"));
+            workshops.push(Workshop { path, rules });
+            self.steps.blocks += 1;
+            number
+        });
+        &workshops[number].path
+    }
+
+    /// Plans to make a file that goes to `place`, and everything below it, beside the rest.
+    fn make(&mut self, id: NodeId, at: PathBuf, place: &Path, rules: Rules) -> Outcome {
         let tree = Arc::clone(&self.tree);
         let plan = &mut self.steps.staged;
-        let mut waiting = vec![(id, at, None)];
+        let mut waiting = vec![(id, at.clone(), None)];
         while let Some((id, to, parent)) = waiting.pop() {
             let node = tree.node(id);
             if let Some(there) = tree.there(id) {
@@ -319,8 +407,14 @@ impl Planner<'_> {
                 self.steps.blocks += 1;
                 plan.dirs.push(made);
                 let number = Some(plan.dirs.len() - 1);
+                let mut names = Names::new(rules.ignores_case());
                 for (name, child) in tree.children(id).rev() {
-                    waiting.push((child, to.join(OsStr::from_bytes(name)), number));
+                    let to = to.join(OsStr::from_bytes(name));
+                    if !names.is_new(name) {
+                        let inside = to.strip_prefix(&at).unwrap_or(&to);
+                        return Err(self.one_name(&place.join(inside)));
+                    }
+                    waiting.push((child, to, number));
                 }
                 continue;
             }
@@ -340,6 +434,16 @@ impl Planner<'_> {
             }
             plan.files.push(made);
         }
+        Ok(())
+    }
+
+    /// Two names of the layers are one.
+    fn one_name(&self, path: &Path) -> Failure {
+        self.refused(
+            path,
+            "is the same name as another of the layers, in a directory that ignores case: give one \
+             of them another name, or leave it out with --exclude",
+        )
     }
 
     /// Refuses to change what a flag of `chattr` protects.
@@ -367,19 +471,19 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Refuses directories whose files have to be made in them, since what they hand down cannot be
-    /// had elsewhere.
-    fn refuse_other_rules(&self, path: &Path, found: &Metadata) -> Outcome {
+    /// Refuses directories in which no name can be changed.
+    fn refuse_closed(&self, path: &Path, found: &Metadata) -> Outcome {
         let flags = FileFlags::from_bits_retain(found.flags());
         if flags.contains(FileFlags::ENCRYPT) {
             return Err(self.refused(path, "is encrypted, and takes no new names without its key"));
         }
-        let hands_down = flags.contains(FileFlags::PROJECT_INHERIT) && path != self.root;
-        if hands_down {
+        let encoding = self.fs.engine().superblock().encoding();
+        if flags.contains(FileFlags::CASEFOLD)
+            && encoding.is_none_or(|(which, _)| which != UTF8_12_1)
+        {
             return Err(self.refused(
                 path,
-                "hands its project down to what is made in it: apply with --root at this directory, \
-                 or take the flag away with `extant chattr -P`",
+                "ignores case by another encoding than utf8-12.1, which is only read",
             ));
         }
         Ok(())
