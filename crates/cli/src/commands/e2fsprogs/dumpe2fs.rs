@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::place::Place;
-use super::{getopt, header, usage, version};
+use super::{bad_blocks, getopt, header, usage, version};
 use crate::commands::info::free_runs;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, whole_image};
@@ -65,12 +65,18 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
     let failed = |e: &dyn Display| Failure::new(format!("{}: {e}", place.shown()));
     let mut output = Output::new();
     if only_bad {
-        // The list of bad blocks is in inode 1, which nothing has written for twenty years.
+        let shown = bad_blocks::each(fs, &mut |block| writeln!(output, "{block}"));
+        shown.map_err(|e| failed(&e))?;
         return output.finish();
     }
     header::write(&mut output, fs.superblock())?;
     journal(&mut output, fs).map_err(|e| failed(&e))?;
     mmp(&mut output, fs).map_err(|e| failed(&e))?;
+    let mut lead = "Bad blocks: ";
+    let shown = bad_blocks::each(fs, &mut |block| {
+        write!(output, "{}{block}", std::mem::replace(&mut lead, ", "))
+    });
+    shown.map_err(|e| failed(&e))?;
     writeln!(output)?;
     if !is_short {
         writeln!(output)?;

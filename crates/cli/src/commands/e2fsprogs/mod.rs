@@ -11,10 +11,12 @@
 //! | `number` | numbers with the suffixes of these programs |
 //! | `conf` | `mke2fs.conf` |
 //! | `place` | the device that an operand names |
+//! | `bad_blocks` | the list of bad blocks |
 //! | `header` | a superblock field by field |
 //! | `log` | the journal's own superblock |
 //! | `mke2fs`, `resize2fs`, `e2fsck`, `tune2fs`, `dumpe2fs`, `e2label` | the program of this name |
 
+mod bad_blocks;
 mod conf;
 mod dumpe2fs;
 mod e2fsck;

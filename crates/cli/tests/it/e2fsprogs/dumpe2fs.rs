@@ -109,6 +109,34 @@ fn remembered_errors_and_other_settings_are_shown_as_dumpe2fs_does() {
 }
 
 #[test]
+fn bad_blocks_are_shown() {
+    let links = Links::new();
+    let (image, list) = (links.arg("image"), links.arg("list"));
+    let many: String = (9000..9400).map(|n| format!("{}\n", n + n % 3)).collect();
+    for (kind, blocks) in [
+        ("-b 1024", "5000\n5001\n7003\n"),
+        ("-b 4096", "3000\n"),
+        ("-O ^extent,^64bit -b 1024", &many),
+    ] {
+        std::fs::write(&list, blocks).unwrap();
+        let mut options: Vec<&str> = kind.split_whitespace().collect();
+        options.extend(["-t", "ext4", "-l", &list]);
+        mke2fs(Path::new(&image), 16 << 20, &options);
+        for option in ["-b", "-h", "-f"] {
+            let text = |is_ours| {
+                let program = links.program("dumpe2fs", is_ours);
+                program.args([option, &image]).ok().text()
+            };
+            let rest = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(rest(text(true)), rest(text(false)), "{kind} {option}");
+        }
+        let told = links.ours("dumpe2fs").args(["-b", &image]).ok();
+        let first = blocks.lines().next().unwrap();
+        assert!(told.text().contains(first), "{kind}: {told}");
+    }
+}
+
+#[test]
 fn what_is_not_shown_is_named() {
     let links = Links::new();
     let image = links.arg("image");
