@@ -276,7 +276,8 @@ fn geometry(image: &Path) -> Vec<String> {
         let is_nothing = !has_resize_inode && line.trim_start().starts_with("Reserved GDT blocks");
         // mke2fs has the root directory in its inode then, which Linux does not mount: ours has a
         // block.
-        let is_of_root = has_inline_data && line.starts_with("Free blocks:");
+        let is_of_root = has_inline_data
+            && (line.starts_with("Free blocks:") || line.starts_with("MMP block number:"));
         let is_of_files =
             is_group && (line.contains("free inodes, ") || line.contains("Free blocks:"));
         // A part of a cluster more or less, which Linux counts itself when it mounts.
