@@ -197,7 +197,7 @@ fn what_linux_has_committed_fast_is_recovered_to_what_linux_recovers() {
             "2048",
         ],
     ];
-    let mut fast = 0;
+    let (mut fast, mut refused) = (0, 0);
     for (shape, options) in (0..).zip(shapes.into_iter().cycle().take(6)) {
         let mut rng = Rng::new(seed.wrapping_mul(97) + shape);
         let context = format!("seed {seed}, image {shape}");
@@ -217,7 +217,16 @@ fn what_linux_has_committed_fast_is_recovered_to_what_linux_recovers() {
         content.write_to(&place("ours")).unwrap();
         oracle::check_clean(&place("ours")).unwrap_or_else(|e| panic!("{context}: {e}"));
 
-        let mount = KernelMount::mount(&place("kernel"), Mode::ReadWrite, "");
+        // Once in a while, on a busy machine, Linux cannot replay what it has just left itself.
+        let mount = match KernelMount::try_mount(&place("kernel"), Mode::ReadWrite, "") {
+            Ok(mount) => mount,
+            Err(e) => {
+                println!("{context}: Linux does not recover its own image: {e}");
+                refused += 1;
+                assert!(refused < 2, "{context}: nor another one: {e}");
+                continue;
+            }
+        };
         let kernel = seen(&Tree::snapshot(mount.path()));
         mount.unmount();
         let ours = oracle::kernel_reads(&place("ours")).unwrap();
