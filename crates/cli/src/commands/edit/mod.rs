@@ -161,8 +161,10 @@ impl Run<'_> {
             Failure::Usage(text) | Failure::Failed(text) => {
                 Failure::new(format!("{name}:{line}: {text}"))
             }
-            Failure::Said => Failure::new(format!("{name}:{line}: this line failed")),
-            other => other,
+            // Success is for what is committed alone, whatever a line calls its own.
+            Failure::Said | Failure::Code(_) | Failure::PipeClosed => {
+                Failure::new(format!("{name}:{line}: this line failed"))
+            }
         }
     }
 }

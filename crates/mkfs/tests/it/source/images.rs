@@ -249,7 +249,7 @@ fn a_layer_that_is_compared_later_makes_no_image_if_it_is_another() {
     assert!(fs::read(&image).unwrap() == before, "what was there stays");
     let error = device(tree).expect_err("damaged").to_string();
     assert!(error.contains("configuration says sha256"), "{error}");
-    // The same where the tree was changed, or the image cannot be built for another reason.
+    // So it is where the tree was changed, or the image cannot be built for another reason.
     let tree = found().unwrap().tree;
     let text = Addition::Text {
         to: b"/more".to_vec(),
