@@ -2,7 +2,7 @@
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_testkit::layers::{Layout, Tar, docker_archive, stacks};
-use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover_beside, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::{Compare, Holes, Tree};
@@ -399,7 +399,7 @@ fn a_run_that_is_killed_leaves_old_and_new_files_and_another_one_finishes_it() {
         std::thread::sleep(takes * percent / 100);
         let _ = run.kill();
         run.wait().unwrap();
-        e2fsck_recover(Path::new(&image)).unwrap();
+        e2fsck_recover_beside(Path::new(&image)).unwrap();
         assert_clean(Path::new(&image));
         let was_left = extant(["stat", &format!("{image}:/.extant-apply")]).code == 0;
         let mut new = 0;

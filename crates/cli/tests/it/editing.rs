@@ -2,7 +2,7 @@
 
 use crate::support::{Place, Run, extant, extant_with};
 use extant_testkit::facility::is_full_run;
-use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover_beside, mke2fs};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
@@ -510,7 +510,7 @@ fn a_script_that_is_killed_is_done_whole_or_not_at_all() {
         version = found;
         let copy = place.arg("copy.img");
         fs::copy(&image, &copy).unwrap();
-        e2fsck_recover(Path::new(&copy)).unwrap();
+        e2fsck_recover_beside(Path::new(&copy)).unwrap();
         assert_clean(Path::new(&copy));
         assert_eq!(look(&copy), found, "round {round}");
     }

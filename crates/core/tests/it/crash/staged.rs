@@ -109,7 +109,7 @@ fn changes_made_as_a_whole_are_all_there_or_none_after_any_crash() {
         for len in [1, 5, 50] {
             let script = Script::random(&Universe::small(), &mut rng, &start, len);
             let budget = Budget::limited(amount(60, 2000), seed);
-            let others = oracle::e2fsck_recover;
+            let others = oracle::e2fsck_recover_beside;
             let [none, all] = sweep(&shape, &start, &script, budget, every(10), others);
             println!("{}, {len}: {none} without, {all} with", shape.name);
         }
