@@ -91,6 +91,7 @@
 //! | `verity` | comparing content with the hashes of fs-verity (feature `verity`) |
 //! | [`errno`] | error numbers of Linux |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
+//! | [`compare`] | what differs between two trees |
 //!
 //! # Paths
 //!
@@ -106,6 +107,7 @@
 mod attributes;
 mod bulkstat;
 mod change;
+pub mod compare;
 pub mod device;
 mod error;
 pub mod export;
