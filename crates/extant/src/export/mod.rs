@@ -9,7 +9,7 @@
 //! | `attributes` | giving it what it had besides content |
 //! | `missing` | what it could not be given |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
-//! | `tar` | [`to_tar`]: a pax archive |
+//! | `tar` | [`to_tar`]: a pax archive, [`to_layer`]: a layer of a container image |
 //!
 //! # Invariants
 //!
@@ -36,7 +36,7 @@ mod target;
 
 pub use directory::to_directory;
 pub use missing::{Attribute, Missing};
-pub use tar::{TarOptions, TarReport, to_tar, to_tar_with};
+pub use tar::{LayerOptions, TarOptions, TarReport, to_layer, to_tar, to_tar_with};
 
 use crate::Error;
 use std::fmt;

@@ -4,12 +4,16 @@
 //! |---|---|
 //! | `header` | headers and records, byte by byte |
 //! | `sparse` | files with holes |
+//! | `layer` | [`to_layer`]: what differs between two trees |
 //!
 //! The archive depends on the content of the image alone: names come in order, times are those of
 //! the files, and nothing of the machine or the moment gets in.
 
 mod header;
+mod layer;
 mod sparse;
+
+pub use layer::{LayerOptions, to_layer};
 
 use super::{Progress, data_limit};
 use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, Walk, WalkEntry};
@@ -34,6 +38,8 @@ const CHUNK: usize = 1 << 20;
 /// bytes of them.
 const TOGETHER: usize = 512;
 const MOST_TOGETHER: u64 = 8 << 20;
+/// Bytes of holes of a file that are written as zeros, where holes are to be.
+const MOST_FILLED: u64 = 1 << 30;
 /// Archives end in a multiple of this, filled with zeros.
 const RECORD: u64 = 20 * UNIT as u64;
 
@@ -128,6 +134,7 @@ pub fn to_tar_with(
         report: TarReport::default(),
         #[cfg(feature = "verity")]
         verify: options.verify,
+        fills_holes: false,
     };
     let together = if ops::in_flight(fs.fs()) > 1 {
         TOGETHER
@@ -220,6 +227,8 @@ struct Archive<'a, W> {
     report: TarReport,
     #[cfg(feature = "verity")]
     verify: bool,
+    /// Whether holes are written as zeros, if they are not too many.
+    fills_holes: bool,
 }
 
 impl<W: Write> Archive<'_, W> {
@@ -296,6 +305,12 @@ impl<W: Write> Archive<'_, W> {
             .data_left
             .checked_sub(data)
             .ok_or_else(|| Error::new(entry.path(), Cause::TooMuchData))?;
+        let map = if self.fills_holes && inode.size() - data.min(inode.size()) <= MOST_FILLED {
+            map.filled()
+        } else {
+            map
+        };
+        let data = map.data_len();
         let mut records = self.attributes(entry)?;
         if map.has_holes() {
             let front = map.encode();
@@ -413,6 +428,19 @@ impl<W: Write> Archive<'_, W> {
             mtime: disk.mtime.secs,
             device,
         };
+        self.member_header(&header, &records)
+    }
+
+    /// Writes the header of a member without content that stands for no file.
+    fn bare(&mut self, header: &Header<'_>) -> Result<()> {
+        let mut records = Records::default();
+        if header.path.len() > NAME_LEN {
+            records.push(b"path", header.path);
+        }
+        self.member_header(header, &records)
+    }
+
+    fn member_header(&mut self, header: &Header<'_>, records: &Records) -> Result<()> {
         if !records.is_empty() {
             let extended = Header {
                 path: b"././@PaxHeader",

@@ -36,6 +36,15 @@ impl DataMap {
         })
     }
 
+    /// The map of a file whose holes are data.
+    pub(super) fn filled(self) -> Self {
+        let whole = 0..self.size;
+        Self {
+            ranges: Vec::from_iter((self.size > 0).then_some(whole)),
+            size: self.size,
+        }
+    }
+
     /// Bytes of data.
     pub(super) fn data_len(&self) -> u64 {
         self.ranges.iter().map(|r| r.end - r.start).sum()
