@@ -45,6 +45,7 @@ needed=(
     qemu-img:qemu-utils
     qemu-io:qemu-utils
     qemu-nbd:qemu-utils
+    rsync:rsync
     selabel_lookup:selinux-utils
     setcap:libcap2-bin
     setfacl:acl

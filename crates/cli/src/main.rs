@@ -51,6 +51,7 @@ mod object;
 mod operands;
 mod output;
 mod owner;
+mod packing;
 mod path;
 mod progress;
 mod record;

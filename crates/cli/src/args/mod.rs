@@ -5,14 +5,17 @@ mod apply;
 mod attributes;
 mod change;
 mod convert;
+mod diff;
 mod edit;
 mod format;
 mod mount;
+mod programs;
 mod quota;
 mod relabel;
 mod repair;
 mod serve;
 mod sources;
+mod sync;
 mod tables;
 mod verity;
 
@@ -22,14 +25,17 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use convert::Convert;
+pub(crate) use diff::{Aspect, Diff};
 pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
 pub(crate) use mount::{Mount, Stats, Umount};
+pub(crate) use programs::{Completions, Links, Man};
 pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
+pub(crate) use sync::Sync;
 pub(crate) use tables::{Owners, Tables};
 pub(crate) use verity::Verity;
 
@@ -195,6 +201,7 @@ impl Command {
                 | Self::Cat(_)
                 | Self::Stat(_)
                 | Self::Find(_)
+                | Self::Diff(_)
                 | Self::Tar(_)
                 | Self::Info(_)
                 | Self::Df(_)
@@ -221,8 +228,10 @@ pub(crate) enum Command {
     Cat(Cat),
     Stat(Stat),
     Find(Find),
+    Diff(Box<Diff>),
     Cp(Box<Cp>),
     Apply(Box<Apply>),
+    Sync(Box<Sync>),
     Tar(Tar),
     Info(Info),
     Df(Df),
@@ -746,46 +755,6 @@ pub(crate) struct Check {
     /// Read all files that fs-verity protects, and compare their content with their hashes
     #[arg(long)]
     pub(crate) verity: bool,
-}
-
-/// Write a completion script for a shell
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant completions bash > /etc/bash_completion.d/extant
-  extant completions fish > ~/.config/fish/completions/extant.fish")]
-pub(crate) struct Completions {
-    /// The shell
-    pub(crate) shell: clap_complete::Shell,
-}
-
-/// Make links by which this program is called as mke2fs, e2fsck and others of e2fsprogs
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant links /usr/libexec/extant
-
-With the directory first in PATH, scripts and image builders that call mkfs.ext4 and its relatives \
-use this program. What is in the directory and is no such link is left as it is.")]
-pub(crate) struct Links {
-    /// The directory for the links, which exists
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// What the links name, as it is; by default this program where it lies now
-    #[arg(long, value_name = "PATH")]
-    pub(crate) target: Option<PathBuf>,
-}
-
-/// Write the manual pages
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant man | man -l -
-  extant man --dir /usr/share/man/man1")]
-pub(crate) struct Man {
-    /// Write one page per command into this directory in place of the main page to standard output
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
 }
 
 /// More threads than this only cost memory.

@@ -12,6 +12,7 @@ mod completions;
 mod convert;
 mod cp;
 mod df;
+mod diff;
 pub(crate) mod e2fsprogs;
 mod edit;
 mod exit_codes;
@@ -38,6 +39,7 @@ mod resize;
 mod rm;
 mod serve;
 mod stat;
+mod sync;
 mod tar;
 mod touch;
 mod tree;
@@ -62,8 +64,10 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Cat(args) => cat::run(&args, location),
         Command::Stat(args) => stat::run(&args, location),
         Command::Find(args) => find::run(&args, location),
+        Command::Diff(args) => diff::run(&args, location),
         Command::Cp(args) => cp::run(&args, location),
         Command::Apply(args) => apply::run(&args, location),
+        Command::Sync(args) => sync::run(&args, location),
         Command::Tar(args) => tar::run(&args, location),
         Command::Info(args) => info::run(&args, location),
         Command::Df(args) => df::run(&args, location),

@@ -6,10 +6,13 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Look into an image",
         &[
-            "ls", "tree", "cat", "stat", "find", "lsattr", "info", "df", "map",
+            "ls", "tree", "cat", "stat", "find", "diff", "lsattr", "info", "df", "map",
         ],
     ),
-    ("Take files out, or put them in", &["cp", "apply", "tar"]),
+    (
+        "Take files out, or put them in",
+        &["cp", "apply", "sync", "tar"],
+    ),
     (
         "Change files in an image",
         &[
@@ -90,7 +93,9 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "cat" => &[("cat", "1")],
         "stat" => &[("stat", "1")],
         "find" => &[("find", "1")],
+        "diff" => &[("diff", "1"), ("cmp", "1")],
         "cp" => &[("cp", "1"), ("fakeroot", "1")],
+        "sync" => &[("rsync", "1"), ("fakeroot", "1")],
         "apply" => &[("tar", "1"), ("setfiles", "8")],
         "tar" => &[("tar", "1")],
         "info" => &[("dumpe2fs", "8")],

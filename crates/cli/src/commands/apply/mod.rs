@@ -8,9 +8,9 @@
 //!
 //! The layers are read as `extant mkfs` reads its sources, over the files of the image.
 
-mod place;
-mod rules;
-mod steps;
+pub(in crate::commands) mod place;
+pub(in crate::commands) mod rules;
+pub(in crate::commands) mod steps;
 
 use super::mkfs::sources::{parent_of, pattern_for};
 use super::owners::Owners;
@@ -54,6 +54,20 @@ pub(super) fn run(args: &Apply, location: &Whereabouts) -> Outcome {
     let done = apply(args, &mut asked, &mut images, &image);
     images.close(done)
 }
+
+/// What messages call what is done.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
+    /// That nothing was.
+    pub(super) nothing: &'static str,
+    /// What names stand for afterwards.
+    pub(super) placed: &'static str,
+}
+
+const WORDS: Words = Words {
+    nothing: "nothing was applied",
+    placed: "what the layers say",
+};
 
 /// What was asked for, checked.
 struct Asked {
@@ -129,6 +143,7 @@ fn apply(args: &Apply, asked: &mut Asked, images: &mut Images<'_>, image: &Image
         image,
         stage: &stage,
         threads: args.threads,
+        words: WORDS,
     };
     if !args.dry_run {
         placing.clear_the_last()?;

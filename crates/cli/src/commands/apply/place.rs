@@ -7,6 +7,7 @@
 //! - Then each name changes in one step: by a rename, an exchange or an unlink. What is replaced or
 //!   removed goes to the stage if it is a directory, and is removed with it.
 
+use super::Words;
 use super::steps::{APART, Move, Old, Removal, Steps};
 use crate::commands::cp::into::{OfTrees, set_flags};
 use crate::failure::{Failure, Outcome, say};
@@ -19,17 +20,18 @@ use std::path::{Path, PathBuf};
 /// Permissions of the stage, whose owner is root: by them it is known again.
 const PRIVATE: u16 = 0o700;
 
-pub(super) struct Placing<'a> {
-    pub(super) fs: &'a Filesystem,
-    pub(super) image: &'a ImagePath,
+pub(in crate::commands) struct Placing<'a> {
+    pub(in crate::commands) fs: &'a Filesystem,
+    pub(in crate::commands) image: &'a ImagePath,
     /// Where what is new is made.
-    pub(super) stage: &'a Path,
-    pub(super) threads: usize,
+    pub(in crate::commands) stage: &'a Path,
+    pub(in crate::commands) threads: usize,
+    pub(in crate::commands) words: Words,
 }
 
 impl Placing<'_> {
     /// Removes what a run that was broken off left behind.
-    pub(super) fn clear_the_last(&self) -> Outcome {
+    pub(in crate::commands) fn clear_the_last(&self) -> Outcome {
         let failed = |e: Error| self.image.failure(&e);
         let Some(found) = look_at_link(self.fs, self.stage).map_err(failed)? else {
             return Ok(());
@@ -48,7 +50,7 @@ impl Placing<'_> {
         Ok(())
     }
 
-    pub(super) fn run(&self, steps: &Steps) -> Outcome {
+    pub(in crate::commands) fn run(&self, steps: &Steps) -> Outcome {
         let place_of = |staged: &Path| {
             let place = self.final_place(steps, staged);
             place.unwrap_or_else(|| staged.to_owned())
@@ -64,9 +66,10 @@ impl Placing<'_> {
         let mut done = 0;
         let placed = self.place(steps, &mut done).map_err(|e| {
             Failure::new(format!(
-                "{}. {done} of {total} names are what the layers say, and the others as they were; \
-                 the same command again goes on",
-                self.about(&e)
+                "{}. {done} of {total} names are {}, and the others as they were; the same command \
+                 again goes on",
+                self.about(&e),
+                self.words.placed
             ))
         });
         placed?;
@@ -122,8 +125,9 @@ impl Placing<'_> {
             say(text);
         }
         Err(Failure::new(format!(
-            "{}: nothing was applied, and {left}",
-            shown(&self.image.image)
+            "{}: {}, and {left}",
+            shown(&self.image.image),
+            self.words.nothing
         )))
     }
 
@@ -192,7 +196,7 @@ impl Placing<'_> {
 
     /// Where something of the stage is in the end: its first name there, or in a directory with
     /// rules of its own, is the number of a move.
-    fn final_place(&self, steps: &Steps, staged: &Path) -> Option<PathBuf> {
+    pub(in crate::commands) fn final_place(&self, steps: &Steps, staged: &Path) -> Option<PathBuf> {
         let inside = staged.strip_prefix(self.stage).ok()?;
         let mut names = inside.components();
         let mut first = names.next()?.as_os_str().to_str()?;

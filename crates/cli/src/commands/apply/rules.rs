@@ -21,14 +21,14 @@ const HANDED_DOWN: FileFlags = FileFlags::SECURE_DELETION
 
 /// What a directory hands down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(in crate::commands) struct Rules {
     flags: FileFlags,
     /// The project, if it is handed down.
     project: Option<u32>,
 }
 
 impl Rules {
-    pub(super) fn of(dir: &Metadata) -> Self {
+    pub(in crate::commands) fn of(dir: &Metadata) -> Self {
         let flags = FileFlags::from_bits_retain(dir.flags()) & HANDED_DOWN;
         let hands_down = flags.contains(FileFlags::PROJECT_INHERIT);
         Self {
@@ -38,17 +38,17 @@ impl Rules {
     }
 
     /// Whether names that differ in case only are one.
-    pub(super) fn ignores_case(self) -> bool {
+    pub(in crate::commands) fn ignores_case(self) -> bool {
         self.flags.contains(FileFlags::CASEFOLD)
     }
 
     /// Whether what was made by `other` rules may go into a directory with these.
-    pub(super) fn let_in(self, other: Self) -> bool {
+    pub(in crate::commands) fn let_in(self, other: Self) -> bool {
         !self.flags.contains(FileFlags::PROJECT_INHERIT) || self.project == other.project
     }
 
     /// Has a directory, which is empty, hand down the same.
-    pub(super) fn give(self, fs: &Filesystem, dir: &Path) -> Result<(), Error> {
+    pub(in crate::commands) fn give(self, fs: &Filesystem, dir: &Path) -> Result<(), Error> {
         let has = Self::of(&fs.symlink_metadata(dir)?);
         if let Some(project) = self.project
             && has.project != self.project
@@ -63,7 +63,11 @@ impl Rules {
     }
 
     /// Has a directory that hands this down take what belongs to other projects, too.
-    pub(super) fn take_any_project(self, fs: &Filesystem, dir: &Path) -> Result<(), Error> {
+    pub(in crate::commands) fn take_any_project(
+        self,
+        fs: &Filesystem,
+        dir: &Path,
+    ) -> Result<(), Error> {
         if !self.flags.contains(FileFlags::PROJECT_INHERIT) {
             return Ok(());
         }
@@ -72,25 +76,25 @@ impl Rules {
 }
 
 /// The names of a directory that were seen so far, where some may be one.
-pub(super) struct Names(Option<HashSet<Vec<u8>>>);
+pub(in crate::commands) struct Names(Option<HashSet<Vec<u8>>>);
 
 impl Names {
-    pub(super) fn new(ignores_case: bool) -> Self {
+    pub(in crate::commands) fn new(ignores_case: bool) -> Self {
         Self(ignores_case.then(HashSet::new))
     }
 
     /// Notes a name; whether it is none of those before.
-    pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
+    pub(in crate::commands) fn is_new(&mut self, name: &[u8]) -> bool {
         self.0.as_mut().is_none_or(|seen| seen.insert(folded(name)))
     }
 
     /// Whether names that differ in case only are one.
-    pub(super) const fn ignore_case(&self) -> bool {
+    pub(in crate::commands) const fn ignore_case(&self) -> bool {
         self.0.is_some()
     }
 
     /// Whether a name is `other`, which is written in small letters.
-    pub(super) fn is(&self, name: &[u8], other: &[u8]) -> bool {
+    pub(in crate::commands) fn is(&self, name: &[u8], other: &[u8]) -> bool {
         name == other || (self.ignore_case() && folded(name) == other)
     }
 }

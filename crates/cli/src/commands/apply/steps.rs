@@ -24,47 +24,47 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 const UTF8_12_1: u16 = 1;
 const STRICT: u16 = 1;
 /// How the names of directories of the stage begin that hand down other things than the root.
-pub(super) const APART: &str = "in-";
+pub(in crate::commands) const APART: &str = "in-";
 
 /// A directory in which something is made that goes where the same is handed down.
-pub(super) struct Workshop {
-    pub(super) path: PathBuf,
-    pub(super) rules: Rules,
+pub(in crate::commands) struct Workshop {
+    pub(in crate::commands) path: PathBuf,
+    pub(in crate::commands) rules: Rules,
 }
 
 /// Something that is made beside the rest, and goes to its place.
-pub(super) struct Move {
-    pub(super) from: PathBuf,
-    pub(super) to: PathBuf,
-    pub(super) is_dir: bool,
-    pub(super) old: Old,
+pub(in crate::commands) struct Move {
+    pub(in crate::commands) from: PathBuf,
+    pub(in crate::commands) to: PathBuf,
+    pub(in crate::commands) is_dir: bool,
+    pub(in crate::commands) old: Old,
 }
 
 /// What had a name before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Old {
+pub(in crate::commands) enum Old {
     Nothing,
     File,
     Directory,
 }
 
 /// A name that is taken away.
-pub(super) struct Removal {
-    pub(super) path: PathBuf,
-    pub(super) is_dir: bool,
+pub(in crate::commands) struct Removal {
+    pub(in crate::commands) path: PathBuf,
+    pub(in crate::commands) is_dir: bool,
 }
 
 /// A directory that is there and whose names change, of which no layer says anything, with the
 /// times that it keeps.
-pub(super) struct Touched {
-    pub(super) path: PathBuf,
-    pub(super) accessed: Timestamp,
-    pub(super) modified: Timestamp,
+pub(in crate::commands) struct Touched {
+    pub(in crate::commands) path: PathBuf,
+    pub(in crate::commands) accessed: Timestamp,
+    pub(in crate::commands) modified: Timestamp,
 }
 
 /// What one name is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(in crate::commands) enum Change {
     Add,
     Replace,
     Remove,
@@ -73,7 +73,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    pub(super) const fn word(self) -> &'static str {
+    pub(in crate::commands) const fn word(self) -> &'static str {
         match self {
             Self::Add => "add",
             Self::Replace => "replace",
@@ -84,32 +84,65 @@ impl Change {
 }
 
 /// How many of each.
-pub(super) struct Counts {
-    pub(super) made: u64,
-    pub(super) replaced: u64,
-    pub(super) removed: u64,
-    pub(super) described: u64,
-    pub(super) bytes: u64,
+pub(in crate::commands) struct Counts {
+    pub(in crate::commands) made: u64,
+    pub(in crate::commands) replaced: u64,
+    pub(in crate::commands) removed: u64,
+    pub(in crate::commands) described: u64,
+    pub(in crate::commands) bytes: u64,
 }
 
-pub(super) struct Steps {
+pub(in crate::commands) struct Steps {
     /// Where that is done: in the stage, which has the rules of the root, and in directories of it.
-    pub(super) workshops: Vec<Workshop>,
+    pub(in crate::commands) workshops: Vec<Workshop>,
     /// What is made beside the rest.
-    pub(super) staged: Plan,
-    pub(super) moves: Vec<Move>,
-    pub(super) removals: Vec<Removal>,
+    pub(in crate::commands) staged: Plan,
+    pub(in crate::commands) moves: Vec<Move>,
+    pub(in crate::commands) removals: Vec<Removal>,
     /// Directories that are there and get what a layer says of them.
-    pub(super) described: Plan,
-    pub(super) touched: Vec<Touched>,
+    pub(in crate::commands) described: Plan,
+    pub(in crate::commands) touched: Vec<Touched>,
     /// Blocks that what is made takes at least.
     blocks: u64,
 }
 
 impl Steps {
+    /// Nothing to do so far, in a stage that has the rules of the directory that it is made in.
+    pub(in crate::commands) fn begin(stage: &Path, rules: Rules) -> Self {
+        let path = stage.to_owned();
+        Self {
+            workshops: vec![Workshop { path, rules }],
+            staged: Plan::of_trees(),
+            moves: Vec::new(),
+            removals: Vec::new(),
+            described: Plan::of_trees(),
+            touched: Vec::new(),
+            blocks: 0,
+        }
+    }
+
+    /// Whether there is nothing to do.
+    pub(in crate::commands) fn is_empty(&self) -> bool {
+        self.moves.is_empty() && self.removals.is_empty() && self.described.dirs.is_empty()
+    }
+
+    /// Where what goes into a directory with these rules is made.
+    pub(in crate::commands) fn workshop(&mut self, stage: &Path, rules: Rules) -> &Path {
+        let workshops = &mut self.workshops;
+        let there = workshops.iter().position(|one| one.rules == rules);
+        let number = there.unwrap_or_else(|| {
+            let number = workshops.len();
+            let path = stage.join(format!("{APART}{number}"));
+            workshops.push(Workshop { path, rules });
+            self.blocks += 1;
+            number
+        });
+        &workshops[number].path
+    }
+
     /// Compares a tree with what is there; `root` is the directory of the image that it lies over,
     /// and `stage` one that is not there yet.
-    pub(super) fn new(
+    pub(in crate::commands) fn new(
         fs: &Filesystem,
         image: &ImagePath,
         tree: Tree,
@@ -122,10 +155,6 @@ impl Steps {
         }
         let block = room::block_size(fs).map_err(|e| image.failure(&e))?;
         let top = fs.symlink_metadata(root).map_err(|e| image.failure(&e))?;
-        let workshop = Workshop {
-            path: stage.to_owned(),
-            rules: Rules::of(&top),
-        };
         let mut planner = Planner {
             fs,
             image,
@@ -135,21 +164,13 @@ impl Steps {
             block,
             removed,
             placed: HashMap::new(),
-            steps: Self {
-                workshops: vec![workshop],
-                staged: Plan::of_trees(),
-                moves: Vec::new(),
-                removals: Vec::new(),
-                described: Plan::of_trees(),
-                touched: Vec::new(),
-                blocks: 0,
-            },
+            steps: Self::begin(stage, Rules::of(&top)),
         };
         planner.walk()?;
         Ok(planner.steps)
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(in crate::commands) fn counts(&self) -> Counts {
         let Plan {
             dirs, files, links, ..
         } = &self.staged;
@@ -164,7 +185,7 @@ impl Steps {
     }
 
     /// All that changes, each with the topmost name that it is about.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (Change, &Path)> {
+    pub(in crate::commands) fn changes(&self) -> impl Iterator<Item = (Change, &Path)> {
         let described = self.described.dirs.iter();
         let described = described.map(|node| (Change::Describe, node.place()));
         let moved = self.moves.iter().map(|one| {
@@ -180,7 +201,18 @@ impl Steps {
     }
 
     /// Refuses what there is no room for, as far as that can be told.
-    pub(super) fn fit(&self, fs: &Filesystem, image: &ImagePath) -> Outcome {
+    pub(in crate::commands) fn fit(&self, fs: &Filesystem, image: &ImagePath) -> Outcome {
+        self.fit_blocks(fs, image, self.blocks, "what the layers bring")
+    }
+
+    /// Refuses what has so many blocks, at least, and `brings` them, if there is no room for it.
+    pub(in crate::commands) fn fit_blocks(
+        &self,
+        fs: &Filesystem,
+        image: &ImagePath,
+        blocks: u64,
+        brings: &str,
+    ) -> Outcome {
         let failed = |e: extant::Error| image.failure(&e);
         let space = fs.statfs().map_err(failed)?;
         let bytes = |blocks: u64| {
@@ -188,22 +220,22 @@ impl Steps {
             human(blocks.saturating_mul(block))
         };
         let inodes = (self.staged.dirs.len() + self.staged.files.len()) as u64;
-        let problem = if self.blocks > space.available_to_root {
+        let problem = if blocks > space.available_to_root {
             format!(
-                "what the layers bring takes {} and more, and {} are free",
-                bytes(self.blocks),
+                "{brings} takes {} and more, and {} are free",
+                bytes(blocks),
                 bytes(space.available_to_root)
             )
         } else if inodes > space.free_inodes {
             format!(
-                "the layers bring {inodes} files, and {} inodes are free",
+                "{brings} takes {inodes} inodes, and {} are free",
                 space.free_inodes
             )
         } else {
             return Ok(());
         };
         Err(Failure::new(format!(
-            "{}: {problem}, while what they replace is still there. Nothing was changed; make room \
+            "{}: {problem}, while what it replaces is still there. Nothing was changed; make room \
              with `extant rm` or `extant resize`",
             shown(&image.image)
         )))
@@ -352,7 +384,7 @@ impl Planner<'_> {
         let kept = kept.map(Rules::of).filter(|kept| rules.let_in(*kept));
         let rules = kept.unwrap_or(rules);
         let number = self.steps.moves.len().to_string();
-        let from = self.workshop(rules).join(number);
+        let from = self.steps.workshop(self.stage, rules).join(number);
         self.make(id, from.clone(), &to, rules)?;
         self.steps.moves.push(Move {
             from,
@@ -365,20 +397,6 @@ impl Planner<'_> {
             },
         });
         Ok(())
-    }
-
-    /// Where what goes into a directory with these rules is made.
-    fn workshop(&mut self, rules: Rules) -> &Path {
-        let workshops = &mut self.steps.workshops;
-        let there = workshops.iter().position(|one| one.rules == rules);
-        let number = there.unwrap_or_else(|| {
-            let number = workshops.len();
-            let path = self.stage.join(format!("{APART}{number}"));
-            workshops.push(Workshop { path, rules });
-            self.steps.blocks += 1;
-            number
-        });
-        &workshops[number].path
     }
 
     /// Plans to make a file that goes to `place`, and everything below it, beside the rest.

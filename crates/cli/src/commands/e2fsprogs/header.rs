@@ -31,7 +31,7 @@ fn field(output: &mut dyn Write, name: &str, value: impl std::fmt::Display) -> i
 }
 
 /// Writes all fields.
-pub(super) fn write(output: &mut dyn Write, sb: &Superblock) -> io::Result<()> {
+pub(in crate::commands) fn write(output: &mut dyn Write, sb: &Superblock) -> io::Result<()> {
     identity(output, sb)?;
     sizes(output, sb)?;
     history(output, sb)?;

@@ -22,7 +22,7 @@ mod dumpe2fs;
 mod e2fsck;
 mod e2label;
 mod getopt;
-mod header;
+pub(in crate::commands) mod header;
 mod log;
 mod mke2fs;
 mod number;

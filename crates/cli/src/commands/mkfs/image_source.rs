@@ -64,7 +64,7 @@ pub(in crate::commands) fn remote_name(text: &OsStr) -> Option<String> {
 }
 
 /// The place in an image that a name stands for; `None` of what is another kind of source.
-fn place_of(text: &OsStr) -> Outcome<Option<ImagePath>> {
+pub(in crate::commands) fn place_of(text: &OsStr) -> Outcome<Option<ImagePath>> {
     let bytes = text.as_bytes();
     if bytes == b"-" || OTHERS.iter().any(|word| bytes.starts_with(word)) {
         return Ok(None);

@@ -6,7 +6,7 @@
 //! image's place; `verity` has hash trees that are made with it; this file does the rest.
 
 mod config;
-mod image_source;
+pub(in crate::commands) mod image_source;
 mod like;
 pub(super) mod replacing;
 pub(super) mod sources;

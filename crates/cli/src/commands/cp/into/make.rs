@@ -107,7 +107,8 @@ impl<'a> Maker<'a> {
 
     /// Gives a directory what it had, once everything in it is made.
     pub(super) fn directory_attributes(&self, node: &Node, is_new: bool) -> Result<(), Why> {
-        if !is_new && self.fs.symlink_metadata(&node.to)?.is_symlink() {
+        let is_dir = node.file_type == FileType::Directory;
+        if !is_new && is_dir && self.fs.symlink_metadata(&node.to)?.is_symlink() {
             // What the link leads to is not what is copied.
             return Ok(());
         }

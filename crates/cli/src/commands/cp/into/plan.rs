@@ -124,6 +124,14 @@ impl Node {
         &self.to
     }
 
+    /// What is known of it, if it is a file of an image.
+    pub(in crate::commands) fn metadata(&self) -> Option<extant::Metadata> {
+        match &self.from {
+            Origin::Image { entry, .. } => Some(entry.metadata()),
+            Origin::Host { .. } | Origin::Tree(_) => None,
+        }
+    }
+
     /// Has it be as a tree says, but for its content.
     pub(super) fn tell(&mut self, told: Told) {
         let node = told.tree.node(told.id);
@@ -182,6 +190,23 @@ impl Plan {
             first_places: HashMap::new(),
             images,
         }
+    }
+
+    /// Notes that a file of the host, by device and inode number, is at a place already, so that
+    /// further names are given to that.
+    pub(in crate::commands) fn stays_of_host(&mut self, id: FileId, at: PathBuf) {
+        self.first_places.insert(Identity::Host(id), at);
+    }
+
+    /// Notes that a file of an image is at a place already.
+    pub(in crate::commands) fn stays_of_image(
+        &mut self,
+        image: &Arc<ImageLocation>,
+        ino: u32,
+        at: PathBuf,
+    ) {
+        let identity = Identity::Image(Arc::clone(image), ino);
+        self.first_places.insert(identity, at);
     }
 
     /// Adds a source and what is below it.
@@ -257,7 +282,7 @@ impl Plan {
     }
 
     /// Adds one file of the host. Returns its number if it is a directory.
-    fn add_host_node(
+    pub(in crate::commands) fn add_host_node(
         &mut self,
         path: &Path,
         to: PathBuf,
@@ -349,7 +374,7 @@ impl Plan {
         Ok(())
     }
 
-    fn add_image_node(
+    pub(in crate::commands) fn add_image_node(
         &mut self,
         entry: WalkEntry,
         image: &Arc<ImageLocation>,
@@ -419,7 +444,7 @@ fn cannot(action: &str, path: &Path, e: &std::io::Error) -> Failure {
 }
 
 /// The names in a directory, in order of their bytes.
-fn names_in(path: &Path) -> std::io::Result<Vec<OsString>> {
+pub(in crate::commands) fn names_in(path: &Path) -> std::io::Result<Vec<OsString>> {
     let mut names = std::fs::read_dir(path)?
         .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<std::io::Result<Vec<_>>>()?;
@@ -427,7 +452,7 @@ fn names_in(path: &Path) -> std::io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-fn host_type(found: &Metadata) -> FileType {
+pub(in crate::commands) fn host_type(found: &Metadata) -> FileType {
     let file_type = found.file_type();
     if file_type.is_dir() {
         FileType::Directory
