@@ -109,7 +109,7 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=16_777_216))]
     pub(crate) image_mib: u64,
 
-    /// Entries of the source tree of `build` and `extract`
+    /// Entries of the source tree of `build`, `extract` and `compare`
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) entries: u64,
 
@@ -133,7 +133,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1_048_576))]
     pub(crate) stream_mib: u64,
 
-    /// The command that `remote` measures [default: `extant` in the folder of this program]
+    /// The command that `remote` and `compare` measure [default: `extant` in the folder of this
+    /// program]
     #[arg(long)]
     pub(crate) extant: Option<PathBuf>,
 
@@ -168,6 +169,8 @@ pub(crate) enum WorkloadName {
     Build,
     /// Write the files of an image into a directory
     Extract,
+    /// Compare two images, and make one like a directory, by the command `extant`
+    Compare,
     /// Create, stat and unlink many empty files
     Metadata,
     /// Append 4 KiB to a file and make it durable, again and again

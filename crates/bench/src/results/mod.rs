@@ -32,10 +32,9 @@ use std::path::Path;
 /// that cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let parts = chosen(config)?;
-    if parts
-        .iter()
-        .any(|part| part.workload == WorkloadName::Remote)
-    {
+    let runs_the_command =
+        |workload| matches!(workload, WorkloadName::Remote | WorkloadName::Compare);
+    if parts.iter().any(|part| runs_the_command(part.workload)) {
         workload::remote::check(config)?;
     }
     fs::create_dir_all(&config.out).map_err(|e| format!("{}: {e}", config.out.display()))?;

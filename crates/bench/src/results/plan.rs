@@ -111,6 +111,11 @@ pub(super) const PARTS: &[Part] = &[
     )
     .against(&[Side::Kernel, Side::Debugfs]),
     Part::of(
+        "compare",
+        WorkloadName::Compare,
+        "What differs between two such images, and one made like a directory in which ten files changed.",
+    ),
+    Part::of(
         "metadata",
         WorkloadName::Metadata,
         "Empty files: created in a directory of each worker's own or in one, looked at, removed.",

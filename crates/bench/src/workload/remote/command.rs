@@ -7,14 +7,14 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// The command `extant` as a file.
-pub(super) struct Extant(PathBuf);
+pub(crate) struct Extant(PathBuf);
 
 impl Extant {
     /// Takes the program named, or that beside this one.
     ///
     /// # Errors
     /// When it is not there, or older than what it is made of, with what to do.
-    pub(super) fn find(named: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn find(named: Option<&Path>) -> Result<Self, String> {
         let path = match named {
             Some(path) => path.to_owned(),
             None => std::env::current_exe()
@@ -43,7 +43,7 @@ impl Extant {
     }
 
     /// A run of it with these arguments. What it reads of the environment is out of the way.
-    pub(super) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.0);
         command.args(args);
         for variable in ["EXTANT_CACHE_DIR", "SOURCE_DATE_EPOCH"] {

@@ -29,7 +29,7 @@ use crate::peer::{Figures, Measured};
 use crate::server::{self, Server};
 use crate::store::Store;
 use crate::workload::{Case, Shape, Workload};
-use command::Extant;
+pub(crate) use command::Extant;
 use copies::{Copies, Direction};
 use extant_testkit::link::{Counts, Link, Protocol, Speed};
 use first_byte::FirstByte;
