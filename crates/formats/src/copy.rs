@@ -13,6 +13,9 @@ const WINDOW: u64 = 1 << 30;
 /// Bytes that a thread reads and writes at once: few enough to stay in a processor's cache.
 const PIECE: u64 = 512 << 10;
 
+/// As [`PIECE`], from a server: fewer messages.
+const SERVED_PIECE: u64 = 1 << 20;
+
 /// Zeros that are worth leaving out, in bytes: a multiple of what is looked at.
 const GAP: usize = 32 << 10;
 
@@ -69,7 +72,12 @@ pub fn copy(
                 write_data(to, range.start, buf)?;
                 written(buf.len() as u64)
             };
-            in_order(from, PIECE, 1, threads, |_| (), each)
+            let piece = if from.is_served() {
+                SERVED_PIECE
+            } else {
+                PIECE
+            };
+            in_order(from, piece, 1, threads, |_| (), each)
         })?;
         return Ok(copied);
     }
@@ -146,13 +154,15 @@ pub(crate) fn written_behind(
     })
 }
 
-/// Threads to use: one for each processor. Where a server takes several connections, at least one
-/// for each of these and one that writes.
+/// Threads to use: one for each processor, and where a server takes several connections, at least
+/// one that writes and others that read. A far server gets as many of these as connections; a near
+/// one two, since it may need the processors itself.
 fn count(from: &dyn BlockDevice, threads: Option<NonZero<usize>>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
     // What takes several large writes at a time gives several pieces at a time.
     let readers = match from.parallel_writes() {
-        several @ 2.. if from.is_served() => several,
+        several @ 2.. if from.is_served() && from.in_flight() > 1 => several,
+        2.. if from.is_served() => 2,
         _ => 0,
     };
     threads.map_or_else(|| processors().max(readers + 1), NonZero::get)

@@ -184,6 +184,7 @@ impl Streams {
             let image = place
                 .store
                 .fresh_image(KernelForm::Plain, shape(self.mib))?;
+            with_room(&image).map_err(|e| format!("{}: {e}", image.display()))?;
             let server = Server::of(Protocol::Nbd, &place.serving, &image, true)?;
             let to = format!("{}:/{NAME}", address(&server));
             let measured = peer::measure(&mut [place.extant.run(["cp", path(&large), &to])])
@@ -319,6 +320,18 @@ fn fill(path: &Path, mib: u64, has_data: impl Fn(u64) -> bool) -> Result<(), Str
             .map_err(failed)?;
     }
     Ok(())
+}
+
+/// Has the host find room for the holes of a file, as it has for the target of the peer.
+fn with_room(path: &Path) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    let len = file.metadata()?.len();
+    Ok(rustix::fs::fallocate(
+        &file,
+        rustix::fs::FallocateFlags::empty(),
+        0,
+        len,
+    )?)
 }
 
 /// Makes a file of so many MiB that the host has found room for.
