@@ -11,6 +11,7 @@ needed=(
     casync:casync
     cc:gcc
     cp:coreutils
+    curl:curl
     debugfs:e2fsprogs
     dumpe2fs:e2fsprogs
     e2fsck:e2fsprogs

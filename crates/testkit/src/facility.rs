@@ -27,8 +27,12 @@ pub enum Facility {
     FuseRings,
     /// The kernel opens devices of dm-verity over loop devices.
     DmVerity,
-    /// `versitygw` and `gofakes3` are installed (`scripts/s3-servers.sh` does that).
+    /// `versitygw` and `gofakes3` are installed (`scripts/store-servers.sh` does that).
     S3Servers,
+    /// `azurite-blob` is installed (`scripts/store-servers.sh` does that).
+    AzureServer,
+    /// `fake-gcs-server` is installed (`scripts/store-servers.sh` does that).
+    GoogleServer,
 }
 
 impl fmt::Display for Facility {
@@ -42,6 +46,8 @@ impl fmt::Display for Facility {
             Facility::FuseRings => "FUSE over io_uring",
             Facility::DmVerity => "the kernel's dm-verity",
             Facility::S3Servers => "two S3 servers",
+            Facility::AzureServer => "a server of Azure Blob Storage",
+            Facility::GoogleServer => "a server of Google Cloud Storage",
         })
     }
 }
@@ -76,6 +82,8 @@ impl Facility {
         static RINGS: OnceLock<Result<(), String>> = OnceLock::new();
         static VERITY: OnceLock<Result<(), String>> = OnceLock::new();
         static S3: OnceLock<Result<(), String>> = OnceLock::new();
+        static AZURE: OnceLock<Result<(), String>> = OnceLock::new();
+        static GOOGLE: OnceLock<Result<(), String>> = OnceLock::new();
         let verdict = match self {
             Facility::Root => ROOT.get_or_init(probe_root),
             Facility::LoopDevices => LOOP.get_or_init(probe_loop),
@@ -84,7 +92,9 @@ impl Facility {
             Facility::Fuse => FUSE.get_or_init(probe_fuse),
             Facility::FuseRings => RINGS.get_or_init(probe_rings),
             Facility::DmVerity => VERITY.get_or_init(probe_dm_verity),
-            Facility::S3Servers => S3.get_or_init(probe_s3_servers),
+            Facility::S3Servers => S3.get_or_init(|| probe_stores(&["versitygw", "gofakes3"])),
+            Facility::AzureServer => AZURE.get_or_init(|| probe_stores(&["azurite-blob"])),
+            Facility::GoogleServer => GOOGLE.get_or_init(|| probe_stores(&["fake-gcs-server"])),
         };
         verdict.clone().map_err(|reason| Missing {
             facility: self,
@@ -258,14 +268,12 @@ fn probe_dm_verity() -> Result<(), String> {
     opened.map(drop).map_err(|said| said.replace('\n', "; "))
 }
 
-fn probe_s3_servers() -> Result<(), String> {
+/// Whether programs that serve object stores are installed.
+fn probe_stores(names: &[&str]) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    match ["versitygw", "gofakes3"]
-        .iter()
-        .find(|name| !is_there(name))
-    {
-        Some(name) => Err(format!("{name} is not installed: scripts/s3-servers.sh")),
+    let is_there = |name: &&&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    match names.iter().find(|name| !is_there(name)) {
+        Some(name) => Err(format!("{name} is not installed: scripts/store-servers.sh")),
         None => Ok(()),
     }
 }

@@ -56,7 +56,7 @@ pub mod oracle;
 pub mod plan;
 pub mod rings;
 pub mod rng;
-pub mod s3;
+pub mod stores;
 pub mod sweep;
 pub mod tool;
 pub mod torture;

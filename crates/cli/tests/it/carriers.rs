@@ -4,7 +4,7 @@ use crate::support::{Place, Run, extant, extant_with};
 use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::require;
-use extant_testkit::s3::S3Server;
+use extant_testkit::stores::StoreServer;
 use extant_testkit::tool::{Background, tool};
 use std::path::{Path, PathBuf};
 
@@ -328,13 +328,12 @@ fn every_command_that_reads_does_the_same_over_http_and_no_other_does_anything()
 }
 
 #[test]
-fn every_command_that_reads_does_the_same_over_s3_and_no_other_does_anything() {
-    require!(S3Servers);
+fn every_command_that_reads_does_the_same_in_stores_and_no_other_does_anything() {
     let base = Base::new();
     let changed = base.changed.display().to_string();
-    for server in S3Server::all() {
+    for server in StoreServer::all() {
         let (name, variables) = (server.name(), server.variables());
-        let url = "s3://images/carried/changed.img";
+        let url = &server.url("carried/changed.img");
         run_with(&["convert", &changed, url], "", &variables).ok();
         base.judge_reads(name, url, &variables);
         // A new object is made in a store, and nothing in one that is there.
@@ -352,6 +351,17 @@ fn every_command_that_reads_does_the_same_over_s3_and_no_other_does_anything() {
         run_with(&["convert", "--force", url, &back], "", &variables).ok();
         base.same_bytes(name, Path::new(&back));
     }
+}
+
+#[test]
+fn every_command_that_reads_does_the_same_of_what_google_holds_and_no_other_does_anything() {
+    require!(GoogleServer);
+    let base = Base::new();
+    let server = StoreServer::fake_gcs();
+    server.give_google("carried/changed.img", &base.changed);
+    let (url, variables) = (server.url("carried/changed.img"), server.variables());
+    base.judge_reads(server.name(), &url, &variables);
+    base.judge_changes_refused(&url, &variables, "changed nowhere in place");
 }
 
 #[test]

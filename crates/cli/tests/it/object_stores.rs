@@ -3,12 +3,11 @@
 use crate::support::{Place, Run, extant_with};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::plan::{Content, TreePlan};
-use extant_testkit::require;
-use extant_testkit::s3::S3Server;
+use extant_testkit::stores::StoreServer;
 use std::fs;
 
 /// Runs with the settings of a server.
-fn run(server: &S3Server, args: &[&str]) -> Run {
+fn run(server: &StoreServer, args: &[&str]) -> Run {
     extant_with(args, |command| {
         command.env("SOURCE_DATE_EPOCH", "1700000000");
         command.envs(server.variables());
@@ -26,17 +25,16 @@ fn source(place: &Place) -> String {
 
 #[test]
 fn mkfs_makes_in_a_store_what_it_makes_in_a_file() {
-    require!(S3Servers);
     let place = Place::new();
     let (from, file) = (source(&place), place.arg("local.img"));
-    for server in S3Server::all() {
+    for server in StoreServer::all() {
         let mkfs = |image: &str, more: &[&str]| {
             let args = ["mkfs", "--size", "64M", "--from", &from, image];
             run(&server, &[&args, more].concat())
         };
         mkfs(&file, &["--force"]).ok();
         assert_clean(file.as_ref());
-        let url = "s3://images/a/made.img";
+        let url = &server.url("a/made.img");
         mkfs(url, &[]).ok();
         let one = run(&server, &["ls", "-lR", &file]).ok().text();
         assert_eq!(run(&server, &["ls", "-lR", url]).ok().text(), one);
@@ -48,33 +46,29 @@ fn mkfs_makes_in_a_store_what_it_makes_in_a_file() {
         let refused = mkfs(url, &[]).fails(1);
         assert!(refused.stderr.contains("--force"), "{}", refused.stderr);
         mkfs(url, &["--force"]).ok();
-        let refused = mkfs("s3://images/made.qcow2", &[]).fails(2);
+        let refused = mkfs(&server.url("made.qcow2"), &[]).fails(2);
         assert!(
             refused.stderr.contains("--format raw"),
             "{}",
             refused.stderr
         );
-        let refused = mkfs("s3://nothing/made.img", &[]).fails(1);
-        assert!(
-            refused.stderr.contains("s3://nothing"),
-            "{}",
-            refused.stderr
-        );
+        let nowhere = server.url("made.img").replace("images", "nothing");
+        let refused = mkfs(&nowhere, &[]).fails(1);
+        assert!(refused.stderr.contains(&nowhere), "{}", refused.stderr);
     }
 }
 
 #[test]
 fn convert_uploads_and_downloads() {
-    require!(S3Servers);
     let place = Place::new();
     let (from, file) = (source(&place), place.arg("local.img"));
-    for server in S3Server::all() {
+    for server in StoreServer::all() {
         run(
             &server,
             &["mkfs", "-f", "--size", "64M", "--from", &from, &file],
         )
         .ok();
-        let (qcow2, url) = (place.arg("local.qcow2"), "s3://images/converted.img");
+        let (qcow2, url) = (place.arg("local.qcow2"), &server.url("converted.img"));
         run(&server, &["convert", "-f", &file, &qcow2]).ok();
         run(&server, &["convert", &qcow2, url]).ok();
         if let Some(bucket) = server.bucket() {

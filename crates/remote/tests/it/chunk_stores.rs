@@ -1,7 +1,7 @@
 //! Images in chunks, made by casync and read by us, and the other way round.
 
-use crate::s3::S3;
 use crate::server::{Answer, Server, answer, whole};
+use crate::stores::Store;
 use crate::support::{hasty, object, read_all, text};
 use extant_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileOptions, MemoryDevice, Request, SharedDevice,
@@ -11,7 +11,6 @@ use extant_remote::{
     open_chunks,
 };
 use extant_testkit::nginx::Nginx;
-use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -249,18 +248,17 @@ fn chunks_are_read_from_web_servers_and_buckets() {
     let store = nginx.url("default.castr/");
     let device = open_chunks(&file, store.as_ref(), hasty()).unwrap();
     assert!(read_all(&device).unwrap() == bytes);
-    require!(S3Servers);
-    for s3 in S3::all() {
+    for bucket in Store::all() {
         for file in chunk_files(&nginx.root().join("default.castr")) {
             let key = file.strip_prefix(nginx.root()).unwrap();
-            s3.put(shown(key), &fs::read(&file).unwrap(), 1 << 20);
+            bucket.put(shown(key), &fs::read(&file).unwrap(), 1 << 20);
         }
-        s3.put("blob.caibx", &fs::read(&index).unwrap(), 1 << 20);
-        let device = opened_at("s3://images/blob.caibx", s3.options()).unwrap();
-        assert!(read_all(&device).unwrap() == bytes, "{}", s3.name);
-        let store = OsStr::new("s3://images/default.castr/");
-        let device = open_chunks(&file, store, s3.options()).unwrap();
-        assert!(read_all(&device).unwrap() == bytes, "{}", s3.name);
+        bucket.put("blob.caibx", &fs::read(&index).unwrap(), 1 << 20);
+        let device = opened_at(&bucket.url("blob.caibx"), bucket.options()).unwrap();
+        assert!(read_all(&device).unwrap() == bytes, "{}", bucket.name);
+        let store = bucket.url("default.castr/");
+        let device = open_chunks(&file, OsStr::new(&store), bucket.options()).unwrap();
+        assert!(read_all(&device).unwrap() == bytes, "{}", bucket.name);
     }
 }
 

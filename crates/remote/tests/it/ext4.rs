@@ -1,7 +1,7 @@
 //! File systems in objects: everything as in the local file, in few round trips.
 
-use crate::s3::S3;
 use crate::server::{Answer, Server, answer};
+use crate::stores::Store;
 use crate::support::hasty;
 use extant::{Filesystem, MountOptions};
 use extant_mkfs::defaults::InodeDensity;
@@ -110,7 +110,6 @@ fn everything_behind_nginx_is_as_in_the_file() {
 
 #[test]
 fn an_image_is_made_in_a_store_without_a_local_copy() {
-    require!(S3Servers);
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -127,22 +126,22 @@ fn an_image_is_made_in_a_store_without_a_local_copy() {
     build(Some(&tree), &path, None, &options, &Silent).unwrap();
     assert_clean(&path);
     let expected = fs::read(&path).unwrap();
-    for s3 in S3::all() {
-        let mut upload = s3.upload();
+    for store in Store::all() {
+        let mut upload = store.upload();
         upload.memory_bytes = 16 << 20;
         let output = |size| {
-            let writer = create("s3://images/fs.img", size, upload).unwrap();
+            let writer = create(&store.url("fs.img"), size, upload).unwrap();
             Ok(Output::on_unfinished(writer.device(), true, || {
                 writer.finish()
             }))
         };
         build_into(Some(&tree), output, &options, &Silent).unwrap();
-        let device = open("s3://images/fs.img", s3.options()).unwrap();
+        let device = open(&store.url("fs.img"), store.options()).unwrap();
         let mut bytes = vec![0; device.size() as usize];
         device.read_at(0, &mut bytes).unwrap();
-        assert!(bytes == expected, "{}", s3.name);
+        assert!(bytes == expected, "{}", store.name);
         let local = Filesystem::open(&path).unwrap();
-        let remote = mounted("s3://images/fs.img", s3.options());
+        let remote = mounted(&store.url("fs.img"), store.options());
         assert_same(&local, &remote);
     }
 }

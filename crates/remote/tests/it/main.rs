@@ -5,7 +5,7 @@ mod chunk_stores;
 mod disk_cache;
 mod ext4;
 mod reading;
-mod s3;
 mod server;
+mod stores;
 mod support;
 mod web_servers;

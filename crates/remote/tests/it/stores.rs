@@ -1,29 +1,29 @@
-//! Reading from and writing to two S3 servers.
+//! Reading from and writing to servers of object stores.
 
 use crate::server::{Answer, Server, answer};
 use crate::support::{hasty, object, read_all, text};
 use extant_blockdev::{DeviceResult, SharedDevice};
 use extant_remote::{RemoteOptions, StoreSettings, UploadOptions, create, open};
 use extant_testkit::require;
-use extant_testkit::s3::S3Server;
+use extant_testkit::stores::StoreServer;
 use std::fs;
 use std::path::Path;
 
 const PIECE: usize = 64 << 10;
 
 /// A running server with a bucket `images`.
-pub(crate) struct S3 {
+pub(crate) struct Store {
     pub(crate) name: &'static str,
-    server: S3Server,
+    server: StoreServer,
 }
 
-impl S3 {
-    pub(crate) fn all() -> [S3; 2] {
-        S3Server::all().map(Self::of)
+impl Store {
+    pub(crate) fn all() -> Vec<Store> {
+        StoreServer::all().into_iter().map(Self::of).collect()
     }
 
-    fn of(server: S3Server) -> S3 {
-        S3 {
+    fn of(server: StoreServer) -> Store {
+        Store {
             name: server.name(),
             server,
         }
@@ -50,14 +50,17 @@ impl S3 {
         options
     }
 
+    pub(crate) fn url(&self, key: &str) -> String {
+        self.server.url(key)
+    }
+
     fn open(&self, key: &str) -> DeviceResult<SharedDevice> {
-        open(&format!("s3://images/{key}"), self.options())
+        open(&self.url(key), self.options())
     }
 
     /// Writes an object in steps of this many bytes.
     pub(crate) fn put(&self, key: &str, bytes: &[u8], step: usize) {
-        let url = format!("s3://images/{key}");
-        let writer = create(&url, bytes.len() as u64, self.upload()).unwrap();
+        let writer = create(&self.url(key), bytes.len() as u64, self.upload()).unwrap();
         let device = writer.device();
         for (n, chunk) in bytes.chunks(step).enumerate() {
             device.write_at((n * step) as u64, chunk).unwrap();
@@ -82,8 +85,7 @@ impl S3 {
 
 #[test]
 fn what_is_written_is_read() {
-    require!(S3Servers);
-    for s3 in S3::all() {
+    for store in Store::all() {
         for (len, step) in [
             (0, 1),
             (1, 1),
@@ -93,23 +95,50 @@ fn what_is_written_is_read() {
         ] {
             let bytes = object(len);
             let key = format!("dir/an image+{len}.img");
-            s3.put(&key, &bytes, step);
-            let device = s3.open(&key).unwrap_or_else(|e| panic!("{} {e}", s3.name));
-            assert!(read_all(&device).unwrap() == bytes, "{} {key}", s3.name);
+            store.put(&key, &bytes, step);
+            let device = store
+                .open(&key)
+                .unwrap_or_else(|e| panic!("{} {e}", store.name));
+            assert!(read_all(&device).unwrap() == bytes, "{} {key}", store.name);
         }
     }
 }
 
 #[test]
+fn what_google_holds_is_read_and_told_when_it_changes() {
+    require!(GoogleServer);
+    let store = Store::of(StoreServer::fake_gcs());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let give = |key: &str, bytes: &[u8]| {
+        fs::write(file.path(), bytes).unwrap();
+        store.server.give_google(key, file.path());
+    };
+    for len in [1, PIECE, 20 << 20] {
+        let (key, bytes) = (format!("dir/{len}.img"), object(len));
+        give(&key, &bytes);
+        let device = store.open(&key).unwrap();
+        assert!(read_all(&device).unwrap() == bytes, "{key}");
+    }
+    let device = store.open(&format!("dir/{}.img", 20 << 20)).unwrap();
+    let mut buf = [0; 512];
+    device.read_at(0, &mut buf).unwrap();
+    give(&format!("dir/{}.img", 20 << 20), &vec![7; 20 << 20]);
+    let error = device.read_at(15 << 20, &mut buf).unwrap_err();
+    assert!(error.to_string().contains("changed"), "{error}");
+    assert_eq!(store.open("none.img").unwrap_err().errno(), 2);
+    let nowhere = open("gs://nothing/a.img", store.options()).unwrap_err();
+    assert_eq!(nowhere.errno(), 2, "{nowhere}");
+}
+
+#[test]
 fn any_order_with_gaps_gives_the_same_object() {
-    require!(S3Servers);
-    for s3 in S3::all() {
+    for store in Store::all() {
         let len = 40 << 20;
         let mut bytes = object(len);
-        let mut options = s3.upload();
+        let mut options = store.upload();
         // Two parts in memory, so that the others go through the temporary file.
         options.memory_bytes = 16 << 20;
-        let writer = create("s3://images/a.img", len as u64, options).unwrap();
+        let writer = create(&store.url("a.img"), len as u64, options).unwrap();
         let device = writer.device();
         let step = 1 << 20;
         for n in 0..40 {
@@ -124,40 +153,44 @@ fn any_order_with_gaps_gives_the_same_object() {
         device.flush().unwrap();
         writer.finish().unwrap();
         assert!(
-            read_all(&s3.open("a.img").unwrap()).unwrap() == bytes,
+            read_all(&store.open("a.img").unwrap()).unwrap() == bytes,
             "{}",
-            s3.name
+            store.name
         );
     }
 }
 
 #[test]
 fn nothing_appears_before_the_end_and_nothing_of_what_is_given_up() {
-    require!(S3Servers);
-    for s3 in S3::all() {
+    for store in Store::all() {
         let old = object(3 * PIECE);
-        s3.put("a.img", &old, PIECE);
-        let writer = create("s3://images/a.img", 20 << 20, s3.upload()).unwrap();
+        store.put("a.img", &old, PIECE);
+        let writer = create(&store.url("a.img"), 20 << 20, store.upload()).unwrap();
         let device = writer.device();
         device.write_at(0, &object(9 << 20)).unwrap();
         assert!(
-            read_all(&s3.open("a.img").unwrap()).unwrap() == old,
+            read_all(&store.open("a.img").unwrap()).unwrap() == old,
             "{}",
-            s3.name
+            store.name
         );
-        let other = create("s3://images/b.img", 20 << 20, s3.upload()).unwrap();
+        let other = create(&store.url("b.img"), 20 << 20, store.upload()).unwrap();
         other.device().write_at(0, &object(9 << 20)).unwrap();
         drop(other);
-        assert_eq!(s3.open("b.img").unwrap_err().errno(), 2, "{}", s3.name);
+        assert_eq!(
+            store.open("b.img").unwrap_err().errno(),
+            2,
+            "{}",
+            store.name
+        );
         drop(writer);
-        if s3.name == "versitygw" {
-            assert_eq!(s3.bytes_on_disk(), old.len() as u64, "parts are left");
+        if store.name == "versitygw" {
+            assert_eq!(store.bytes_on_disk(), old.len() as u64, "parts are left");
         }
         assert!(device.write_at(10 << 20, &[1]).is_err(), "it was given up");
         assert!(
-            read_all(&s3.open("a.img").unwrap()).unwrap() == old,
+            read_all(&store.open("a.img").unwrap()).unwrap() == old,
             "{}",
-            s3.name
+            store.name
         );
     }
 }
@@ -207,20 +240,19 @@ fn requests_to_a_store_follow_no_redirect() {
 
 #[test]
 fn a_changed_object_is_told() {
-    require!(S3Servers);
-    for s3 in S3::all() {
-        s3.put("a.img", &object(40 * PIECE), PIECE);
-        let device = s3.open("a.img").unwrap();
+    for store in Store::all() {
+        store.put("a.img", &object(40 * PIECE), PIECE);
+        let device = store.open("a.img").unwrap();
         let mut buf = [0; 512];
         device.read_at(10 * PIECE as u64, &mut buf).unwrap();
         let mut other = object(40 * PIECE);
         other.reverse();
-        s3.put("a.img", &other, PIECE);
+        store.put("a.img", &other, PIECE);
         let error = device.read_at(30 * PIECE as u64, &mut buf).unwrap_err();
         assert!(
             error.to_string().contains("changed"),
             "{}: {error}",
-            s3.name
+            store.name
         );
         assert_eq!(error.errno(), 116);
     }
@@ -229,11 +261,11 @@ fn a_changed_object_is_told() {
 #[test]
 fn refusals_are_told_without_secrets() {
     require!(S3Servers);
-    let s3 = S3::of(S3Server::versitygw());
-    assert_eq!(s3.open("none.img").unwrap_err().errno(), 2);
-    let no_bucket = open("s3://nothing/a.img", s3.options()).unwrap_err();
+    let store = Store::of(StoreServer::versitygw());
+    assert_eq!(store.open("none.img").unwrap_err().errno(), 2);
+    let no_bucket = open("s3://nothing/a.img", store.options()).unwrap_err();
     assert_eq!(no_bucket.errno(), 2, "{no_bucket}");
-    let mut options = s3.options();
+    let mut options = store.options();
     options.settings.set("AWS_SECRET_ACCESS_KEY", "hidden-word");
     let error = open("s3://images/a.img", options).unwrap_err();
     assert_eq!(error.errno(), 13, "{error}");
@@ -246,7 +278,7 @@ fn refusals_are_told_without_secrets() {
         !text.contains("hidden-word") && !text.contains("password"),
         "{text}"
     );
-    let mut options = s3.upload();
+    let mut options = store.upload();
     options.settings.set("AWS_SECRET_ACCESS_KEY", "hidden-word");
     let error = create("s3://images/a.img", 100 << 20, options).unwrap_err();
     assert_eq!(error.errno(), 13, "{error}");
@@ -267,13 +299,13 @@ fn what_cannot_be_written_is_refused_at_once() {
 #[test]
 fn a_server_that_goes_away_ends_an_upload_in_time() {
     require!(S3Servers);
-    let s3 = S3::of(S3Server::gofakes3());
-    let mut options = s3.upload();
+    let store = Store::of(StoreServer::gofakes3());
+    let mut options = store.upload();
     options.timeouts = hasty().timeouts;
     let writer = create("s3://images/a.img", 40 << 20, options).unwrap();
     let device = writer.device();
     device.write_at(0, &object(9 << 20)).unwrap();
-    drop(s3);
+    drop(store);
     let rest = object(31 << 20);
     let result = device
         .write_at(9 << 20, &rest)
