@@ -16,7 +16,7 @@ use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, SMALL_FILE_MAX, plan};
 use crate::metadata::{FinalMetadata, FormatWriteError, Target, prepare, write_metadata};
 use crate::output::{Output, OutputError, Replaces};
-use crate::place::{Former, PlaceError, Placement};
+use crate::place::{Former, Groups, PlaceError, Placement};
 use crate::source::{NodeId, Tree};
 use crate::verity::{
     DevicePlan, DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, Tail,
@@ -253,8 +253,13 @@ pub fn build_into(
 
 /// The threads that build.
 pub(crate) fn pool(options: &BuildOptions) -> Result<rayon::ThreadPool, BuildError> {
+    threads_of(options.threads)
+}
+
+/// So many threads, or one for each processor.
+pub(crate) fn threads_of(count: Option<NonZero<usize>>) -> Result<rayon::ThreadPool, BuildError> {
     rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads.map_or(0, NonZero::get))
+        .num_threads(count.map_or(0, NonZero::get))
         .build()
         .map_err(|e| BuildError::Threads(e.to_string()))
 }
@@ -343,7 +348,10 @@ impl<'t> Planned<'t> {
         let mut draft = shape::draft_for_files(format)?;
         let shape = shape::of(&draft, options.fs_verity.as_ref())?;
         let placement = match (&options.like, options.arrangement) {
-            (Some(former), _) => Placement::like(tree, shape, former)?,
+            (Some(former), _) => {
+                draft.keep_copies(former.former_copies().clone());
+                Placement::like(tree, shape, former, &Groups::of(&draft))?
+            }
             (None, Arrangement::Steady) => Placement::steady(tree, shape)?,
             (None, Arrangement::Dense) => Placement::dense(tree, shape)?,
         };

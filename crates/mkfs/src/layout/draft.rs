@@ -1,6 +1,7 @@
 //! An image being planned: blocks, inodes and their records on top of a layout.
 
 use super::{Layout, PlanError, PlanResult, RunSet, group_range};
+use crate::metadata::FormerCopies;
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode, Timestamp};
 use extant_format::superblock::{RawSuperblock, Superblock};
@@ -25,6 +26,7 @@ pub struct Draft {
     records: BTreeMap<Ino, Vec<u8>>,
     blocks: BTreeMap<Pblk, Vec<u8>>,
     zeroed: Vec<Range<u64>>,
+    former_copies: FormerCopies,
 }
 
 impl Draft {
@@ -42,6 +44,7 @@ impl Draft {
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
             zeroed: Vec::new(),
+            former_copies: FormerCopies::default(),
             layout,
         }
     }
@@ -315,6 +318,15 @@ impl Draft {
 
     pub(crate) fn zeroed(&self) -> &[Range<u64>] {
         &self.zeroed
+    }
+
+    /// Has copies of an older image stay that are still true.
+    pub(crate) fn keep_copies(&mut self, copies: FormerCopies) {
+        self.former_copies = copies;
+    }
+
+    pub(crate) fn former_copies(&self) -> &FormerCopies {
+        &self.former_copies
     }
 
     /// Clusters of fixed metadata, boot block and journal included.

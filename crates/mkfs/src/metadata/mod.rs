@@ -1,7 +1,9 @@
 //! Bitmaps, descriptors and superblocks: what makes written blocks a file system.
 
+mod copies;
 mod write;
 
+pub(crate) use copies::FormerCopies;
 pub use write::{FinalMetadata, FormatWriteError, Target, finish, prepare, write_metadata};
 pub(crate) use write::{block_bitmap, encode_descriptors, inode_bitmap};
 

@@ -324,16 +324,23 @@ impl Writer<'_> {
         for group in geometry.groups() {
             let header = geometry.group_header(group)?;
             let descs = header.descs;
-            if !descs.is_empty() {
-                let from = header.first_desc as usize * block_len;
-                let len = (descs.end - descs.start) as usize * block_len;
-                if let Some(part) = table.get(from..from + len) {
-                    self.put(Pblk::new(descs.start), part)?;
-                }
+            let from = header.first_desc as usize * block_len;
+            let len = (descs.end - descs.start) as usize * block_len;
+            // The last ones of a table may lie past its end where groups were to come.
+            let mut part = table.get(from..from + len).unwrap_or_default();
+            let made = done.superblock.encode_for_group(group);
+            let mut superblock = made.as_slice();
+            let copies = self.draft.former_copies();
+            if let Some(former) = copies.still_true(group, superblock, part, geometry, done) {
+                superblock = &former.superblock;
+                part = &former.descriptors;
+            }
+            if !part.is_empty() {
+                self.put(Pblk::new(descs.start), part)?;
             }
             if let Some(at) = header.super_block.filter(|_| group.get() > 0) {
                 let mut block = vec![0; block_len];
-                block[..1024].copy_from_slice(&done.superblock.encode_for_group(group));
+                block[..superblock.len()].copy_from_slice(superblock);
                 self.put(at, &block)?;
             }
         }

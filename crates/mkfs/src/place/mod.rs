@@ -7,6 +7,7 @@
 //! | `apart` | metadata first, and data in regions behind it |
 //! | `regions` | where data begins anew, so that most of it stays where it is in the next build |
 //! | `former` | what an older image has in its place |
+//! | `changed` | which chunks change anyway, beside an older image |
 //! | `dirs` | how many blocks a directory needs, and their bytes |
 //! | `kept` | places and pieces in few bytes |
 //! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
@@ -24,6 +25,7 @@
 
 mod apart;
 mod attrs;
+mod changed;
 mod dirs;
 pub mod error;
 mod former;
@@ -40,15 +42,19 @@ use crate::source::{FileType, NodeId, Tree};
 use crate::verity::Seals;
 use attrs::AttrPlans;
 pub(crate) use attrs::{AttrInode, NodeAttrs};
+use changed::Changed;
+pub(crate) use changed::Groups;
 pub(crate) use dirs::{DirRules, Listing, Name};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::EntryType;
 use extant_format::{BlockSize, Ino};
+use former::Kept;
 pub(crate) use kept::InOrder;
 use kept::{About, Pieces, Places, Where};
 pub(crate) use numbering::Numbering;
 use regions::Chunk;
 use space::{Space, Use};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Most names of a file, and most links of a directory that are counted.
@@ -206,10 +212,16 @@ impl Placement {
     ///
     /// # Errors
     /// Those of [`dense`](Self::dense).
-    pub(crate) fn like(tree: &Tree, shape: Shape, former: &Former) -> PlaceResult<Self> {
+    pub(crate) fn like(
+        tree: &Tree,
+        shape: Shape,
+        former: &Former,
+        groups: &Groups,
+    ) -> PlaceResult<Self> {
         let values = AttrPlans::new(tree, &shape, 0)?.inodes().len() as u64;
-        for way in [Way::Like(former), Way::Dense] {
-            let numbering = Numbering::kept(tree, &shape, |id| former.ino(id), values);
+        let first = Changed::new(groups).inodes();
+        for way in [Way::Like(former, groups), Way::Dense] {
+            let numbering = Numbering::kept(tree, &shape, |id| former.ino(id), &first, values);
             let numbering = numbering.unwrap_or_else(|| Numbering::dense(tree, &shape));
             match Self::with(tree, shape.clone(), numbering, &way) {
                 Err(PlaceError::NoSpace { .. }) => {}
@@ -233,6 +245,8 @@ impl Placement {
         let mut placer = Placer {
             tree,
             kept: Vec::new(),
+            kept_lost_found: None,
+            attr_blocks: BTreeMap::new(),
             plan: Self {
                 maps: Maps::new(shape.map_kind, shape.block_size),
                 nodes: Places::with_capacity(tree.len()),
@@ -247,7 +261,7 @@ impl Placement {
         match way {
             Way::Dense => placer.place_all()?,
             Way::Apart(chunk) => placer.place_apart(*chunk)?,
-            Way::Like(former) => placer.place_like(former)?,
+            Way::Like(former, groups) => placer.place_like(former, groups)?,
         }
         placer.place_attr_values()?;
         let mut plan = placer.plan;
@@ -368,14 +382,18 @@ enum Way<'a> {
     /// Data in regions that begin with such chunks.
     Apart(Chunk),
     /// Around what an older image has in its place.
-    Like(&'a Former),
+    Like(&'a Former, &'a Groups),
 }
 
 struct Placer<'t> {
     tree: &'t Tree,
     plan: Placement,
     /// Blocks that nodes have in an older image and keep.
-    kept: Vec<Option<Vec<Run>>>,
+    kept: Vec<Option<Box<Kept>>>,
+    /// Those of a `lost+found` that the tree has not.
+    kept_lost_found: Option<Box<Kept>>,
+    /// Which block of attributes nodes have, where that is known before they are placed.
+    attr_blocks: BTreeMap<NodeId, u32>,
 }
 
 impl Placer<'_> {
@@ -400,7 +418,8 @@ impl Placer<'_> {
         if behind == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
             let ino = self.plan.shape.lost_found_ino;
             let blocks = self.plan.shape.lost_found_blocks;
-            self.plan.lost_found = Some(self.place_directory(ino, blocks, false)?);
+            let kept = self.kept_lost_found.take();
+            self.plan.lost_found = Some(self.place_directory(ino, blocks, false, kept)?);
         }
         Ok(())
     }
@@ -430,20 +449,8 @@ impl Placer<'_> {
         let placed = match node.kind() {
             FileType::Directory => {
                 let (blocks, indexed) = self.directory_shape(id)?;
-                match self.take_kept(id) {
-                    Some(runs) => {
-                        let content = |lblk| Content::Directory { ino, lblk };
-                        let (map, charged) = self.place_kept(ino, &runs, content)?;
-                        Placed {
-                            map,
-                            charged,
-                            dir_blocks: blocks,
-                            indexed,
-                            ..Placed::default()
-                        }
-                    }
-                    None => self.place_directory(ino, blocks, indexed)?,
-                }
+                let kept = self.take_kept(id);
+                self.place_directory(ino, blocks, indexed, kept)?
             }
             FileType::Regular => self.place_file(id, ino)?,
             FileType::Symlink => self.place_symlink(id, ino)?,
@@ -456,7 +463,11 @@ impl Placer<'_> {
     fn with_attrs(&mut self, id: NodeId, mut placed: Placed) -> PlaceResult<Placed> {
         placed.attrs = self.plan.attrs.of(self.tree.xattr_set(id));
         placed.charged += self.value_blocks(self.tree.xattr_set(id));
-        if let Some(index) = self.plan.attrs.block_for(self.tree.xattr_set(id)) {
+        let index = match self.attr_blocks.get(&id) {
+            Some(index) => Some(*index),
+            None => self.plan.attrs.block_for(self.tree.xattr_set(id)),
+        };
+        if let Some(index) = index {
             let pblk = match self.plan.attrs.block_address(index) {
                 Some(pblk) => pblk,
                 None => {
@@ -472,7 +483,7 @@ impl Placer<'_> {
         Ok(placed)
     }
 
-    fn take_kept(&mut self, id: NodeId) -> Option<Vec<Run>> {
+    fn take_kept(&mut self, id: NodeId) -> Option<Box<Kept>> {
         self.kept.get_mut(id.index())?.take()
     }
 
@@ -522,11 +533,18 @@ impl Placer<'_> {
         Ok(())
     }
 
-    fn place_directory(&mut self, ino: Ino, blocks: u32, indexed: bool) -> PlaceResult<Placed> {
-        let (map, charged) =
-            self.place_runs(ino, std::iter::once(0..u64::from(blocks)), |lblk| {
-                Content::Directory { ino, lblk }
-            })?;
+    fn place_directory(
+        &mut self,
+        ino: Ino,
+        blocks: u32,
+        indexed: bool,
+        kept: Option<Box<Kept>>,
+    ) -> PlaceResult<Placed> {
+        let content = |lblk| Content::Directory { ino, lblk };
+        let (map, charged) = match kept {
+            Some(kept) => self.place_kept(ino, *kept, u64::MAX, content)?,
+            None => self.place_runs(ino, std::iter::once(0..u64::from(blocks)), content)?,
+        };
         Ok(Placed {
             map,
             charged,
@@ -547,7 +565,7 @@ impl Placer<'_> {
             }
         };
         let (map, charged) = match self.take_kept(id) {
-            Some(runs) => self.place_kept(ino, &runs, content)?,
+            Some(kept) => self.place_kept(ino, *kept, border, content)?,
             None => {
                 let log2 = self.plan.shape.block_size.log2();
                 let ranges = logical_blocks(self.tree, id, log2).chain(seal);
@@ -575,9 +593,11 @@ impl Placer<'_> {
                 limit: limit as u64,
             });
         }
-        let (map, charged) = self.place_runs(ino, std::iter::once(0..1), |_| Content::Symlink {
-            node: id,
-        })?;
+        let content = |_| Content::Symlink { node: id };
+        let (map, charged) = match self.take_kept(id) {
+            Some(kept) => self.place_kept(ino, *kept, u64::MAX, content)?,
+            None => self.place_runs(ino, std::iter::once(0..1), content)?,
+        };
         Ok(Placed {
             map,
             charged,
@@ -624,10 +644,7 @@ impl Placer<'_> {
         border: u64,
         content: impl Fn(u32) -> Content,
     ) -> PlaceResult<(FileMap, u64)> {
-        let what = match content(0) {
-            Content::File { .. } | Content::Seal { .. } => Use::Data,
-            _ => Use::Metadata,
-        };
+        let what = use_of(content(0));
         let mut taken = Taken {
             border,
             ..Taken::default()
@@ -642,18 +659,6 @@ impl Placer<'_> {
             self.take_range(range, what, &mut taken)?;
         }
         self.map_runs(ino, &taken.runs, taken.clusters, content)
-    }
-
-    /// Maps blocks that are taken already.
-    fn place_kept(
-        &mut self,
-        ino: Ino,
-        runs: &[Run],
-        content: impl Fn(u32) -> Content,
-    ) -> PlaceResult<(FileMap, u64)> {
-        // Where blocks are kept, clusters are blocks.
-        let blocks = runs.iter().map(|run| u64::from(run.len)).sum();
-        self.map_runs(ino, runs, blocks, content)
     }
 
     fn map_runs(
@@ -711,6 +716,14 @@ impl Placer<'_> {
             at = end;
         }
         Ok(())
+    }
+}
+
+/// What the space for a content is for.
+const fn use_of(content: Content) -> Use {
+    match content {
+        Content::File { .. } | Content::Seal { .. } => Use::Data,
+        _ => Use::Metadata,
     }
 }
 

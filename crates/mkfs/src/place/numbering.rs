@@ -10,6 +10,7 @@ use super::{LOST_AND_FOUND, Shape};
 use crate::layout::RunSet;
 use crate::source::{NodeId, Tree};
 use extant_format::Ino;
+use std::ops::Range;
 
 /// Fewest and most nodes of a stretch that has numbers left over.
 const STRETCH_MIN: u32 = 256;
@@ -76,12 +77,14 @@ impl Numbering {
         (next - 1 + spare <= u64::from(shape.inodes_count)).then_some(numbering)
     }
 
-    /// The numbers that nodes had (0: none), and for new ones free numbers behind those of their
-    /// neighbours. `None` if they do not suffice, with `spare` behind them.
+    /// The numbers that nodes had (0: none). New ones have those of `first` that are free, and then
+    /// free numbers behind those of their neighbours. `None` if they do not suffice, with `spare`
+    /// behind them.
     pub(crate) fn kept(
         tree: &Tree,
         shape: &Shape,
         old: impl Fn(NodeId) -> u32,
+        first: &[Range<u64>],
         spare: u64,
     ) -> Option<Self> {
         let count = u64::from(shape.inodes_count);
@@ -97,11 +100,22 @@ impl Numbering {
             }
         }
         let mut goal = all.start;
+        let within = |range: &Range<u64>| range.start.max(all.start)..range.end.min(all.end);
+        let mut first = first.iter().map(within).peekable();
         for id in numbering.others(tree) {
             let number = &mut numbers[id.index()];
             if *number == 0 {
-                let free = taken
-                    .first_gap(goal, all.end, 1, all.end)
+                let mut early = None;
+                while let Some(range) = first.peek_mut() {
+                    early = taken.first_gap(range.start, range.end, 1, range.end);
+                    if let Some(free) = early {
+                        range.start = free + 1;
+                        break;
+                    }
+                    first.next();
+                }
+                let free = early
+                    .or_else(|| taken.first_gap(goal, all.end, 1, all.end))
                     .or_else(|| taken.first_gap(all.start, all.end, 1, all.end))?;
                 taken.insert(free..free + 1);
                 *number = free as u32;
@@ -205,7 +219,7 @@ impl Numbering {
     }
 
     /// The numbers in use, in runs.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         self.stretches.iter().map(|s| s.ino..s.ino + s.len)
     }
 }

@@ -4,9 +4,11 @@
 //! space is in one piece. Apart, metadata comes first, with room behind it, and data in whole
 //! chunks. Around what an older image has in its place, the gaps are filled.
 
+use super::changed::Changed;
 use super::regions::Chunk;
 use super::{PlaceError, PlaceResult};
 use crate::layout::RunSet;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Gaps that are looked at for one that holds all of what is wanted.
@@ -43,12 +45,14 @@ impl Space {
     }
 
     /// Free runs without those that are used, all of which were free.
-    pub(crate) fn around(free: &[Range<u64>], used: RunSet) -> Self {
+    pub(crate) fn around(free: &[Range<u64>], used: RunSet, changed: Changed) -> Self {
         let free = free.iter().flat_map(|run| used.gaps_in(run.clone()));
         Self::Around(Gaps {
             free: free.collect(),
             first: 0,
+            last: 0,
             used,
+            changed,
         })
     }
 
@@ -213,41 +217,77 @@ pub(crate) struct Gaps {
     free: Vec<Range<u64>>,
     /// The first that is not used up.
     first: usize,
+    /// The one that was taken from last.
+    last: usize,
     used: RunSet,
+    changed: Changed,
 }
 
 impl Gaps {
-    /// The front of the first gap that holds all that is wanted, or else of the largest that was
-    /// looked at.
+    /// A part of a gap that holds all that is wanted, where the fewest chunks change that would not
+    /// change anyway; or else the front of the largest gap that was looked at.
     fn take(&mut self, want: u64) -> PlaceResult<Range<u64>> {
         while self.free.get(self.first).is_some_and(Range::is_empty) {
             self.first += 1;
         }
-        let looks = self.free.iter().skip(self.first).take(LOOKS_MAX);
-        let fits = |run: &Range<u64>| run.end - run.start >= want;
-        let found = looks.clone().position(fits);
-        let found = found.or_else(|| {
-            let lens = looks.map(|run| run.end - run.start).enumerate();
-            lens.max_by_key(|(at, len)| (*len, std::cmp::Reverse(*at)))
-                .map(|(at, _)| at)
-        });
-        let run = found.and_then(|at| self.free.get_mut(self.first + at));
-        let Some(run) = run.filter(|run| !run.is_empty()) else {
+        let Some((at, start)) = self.cheapest(want).or_else(|| self.largest()) else {
             return Err(PlaceError::NoSpace {
                 used: self.used.count_in(0..u64::MAX),
                 more: want,
             });
         };
-        let taken = run.start..run.end.min(run.start.saturating_add(want));
-        run.start = taken.end;
+        let gap = self.free[at].clone();
+        let taken = start..gap.end.min(start.saturating_add(want));
+        self.free[at].start = taken.end;
+        self.last = at;
+        if gap.start < start {
+            self.free.insert(at, gap.start..start);
+            self.last = at + 1;
+        }
+        self.changed.mark_units(&taken);
         self.used.insert(taken.clone());
         Ok(taken)
+    }
+
+    /// Gaps with something left.
+    fn gaps(&self) -> impl Iterator<Item = (usize, &Range<u64>)> {
+        let gaps = self.free.iter().enumerate().skip(self.first);
+        gaps.filter(|(_, gap)| !gap.is_empty()).take(LOOKS_MAX)
+    }
+
+    fn cheapest(&self, want: u64) -> Option<(usize, u64)> {
+        let last = self.free.get(self.last).map(|gap| (self.last, gap));
+        let mut best: Option<(u64, usize, u64)> = None;
+        for (at, gap) in last.into_iter().chain(self.gaps()) {
+            if gap.end.saturating_sub(gap.start) < want {
+                continue;
+            }
+            for start in self.changed.places(gap, want) {
+                let cost = self.changed.cost(&(start..start + want));
+                if best.is_none_or(|(least, ..)| cost < least) {
+                    best = Some((cost, at, start));
+                }
+            }
+            if best.is_some_and(|(cost, ..)| cost == 0) {
+                break;
+            }
+        }
+        best.map(|(_, at, start)| (at, start))
+    }
+
+    fn largest(&self) -> Option<(usize, u64)> {
+        let key = |(at, gap): &(usize, &Range<u64>)| (gap.end - gap.start, Reverse(*at));
+        self.gaps().max_by_key(key).map(|(at, gap)| (at, gap.start))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::FormatOptions;
+    use crate::layout::{Draft, plan};
+    use crate::place::changed::Groups;
+    use extant_format::BlockSize;
 
     #[test]
     fn space_is_handed_out_in_order_and_never_twice() {
@@ -289,17 +329,47 @@ mod tests {
         assert_eq!(space.used(), 2 + 2 + 5 + 28 + 1);
     }
 
+    /// Chunks of an image of 64 MiB with blocks of 4 KiB that change anyway.
+    fn changed() -> Changed {
+        let mut format = FormatOptions::new(64 << 20, 0);
+        format.block_size = Some(BlockSize::K4);
+        let draft = Draft::new(plan(&format).unwrap());
+        Changed::new(&Groups::of(&draft))
+    }
+
     #[test]
     fn gaps_are_filled_by_what_fits() {
         let free = [0..10, 20..100];
         let mut used = RunSet::new();
         used.insert(4..9);
         used.insert(30..40);
-        let mut space = Space::around(&free, used);
+        let mut space = Space::around(&free, used, changed());
         assert_eq!(space.take(6, Use::Data).unwrap(), 20..26);
-        assert_eq!(space.take(2, Use::Metadata).unwrap(), 0..2);
+        assert_eq!(space.take(2, Use::Metadata).unwrap(), 26..28);
+        assert_eq!(space.take(3, Use::Metadata).unwrap(), 0..3);
         assert_eq!(space.take(100, Use::Data).unwrap(), 40..100);
-        assert_eq!(space.used(), 5 + 10 + 6 + 2 + 60);
-        assert_eq!(space.used_runs(), [0..2, 4..9, 20..26, 30..100]);
+        assert_eq!(space.used(), 5 + 10 + 6 + 2 + 3 + 60);
+        assert_eq!(space.used_runs(), [0..3, 4..9, 20..28, 30..100]);
+    }
+
+    #[test]
+    fn gaps_are_taken_where_chunks_change_anyway() {
+        // A chunk has 128 units.
+        let free = [700..800, 1000..5000];
+        let mut changed = changed();
+        changed.mark_blocks(1100..1101);
+        let mut space = Space::around(&free, RunSet::new(), changed);
+        let mut take = |want| space.take(want, Use::Data).unwrap();
+        assert_eq!(take(5), 1024..1029);
+        assert_eq!(take(120), 1029..1149);
+        assert_eq!(take(20), 1149..1169);
+        assert_eq!(take(60), 1169..1229);
+        // As few chunks as it can be.
+        let free = std::iter::once(1000..5000).collect::<Vec<_>>();
+        let mut space = Space::around(&free, RunSet::new(), self::changed());
+        let mut take = |want| space.take(want, Use::Data).unwrap();
+        assert_eq!(take(256), 1024..1280);
+        assert_eq!(take(100), 1280..1380);
+        assert_eq!(take(20), 1380..1400);
     }
 }

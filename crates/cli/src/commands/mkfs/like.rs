@@ -2,17 +2,26 @@
 
 use crate::args::Whereabouts;
 use crate::failure::Outcome;
-use crate::image_path::{ImagePath, shown, whole_image};
+use crate::image_path::{ImagePath, how, shown, whole_image};
 use extant::Filesystem;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
 use extant_core::{Error, Result as EngineResult, ops};
-use extant_format::superblock::Superblock;
+use extant_format::geometry::Geometry;
+use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
 use extant_format::{BlockSize, Ino};
 use extant_mkfs::source::{FileType, NodeId, Tree};
 use extant_mkfs::{Former, FormerRun};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Bytes of a table of descriptors whose copies are kept: those of 8 TiB.
+const COPY_MAX: u64 = 4 << 20;
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Bytes of a symbolic link that lies in its inode.
+const SHORT_LINK: u64 = 59;
 
 /// The older image, open.
 #[derive(Debug)]
@@ -56,13 +65,50 @@ impl Like {
             has_blocks: engine.block_size() == block_size,
             former: Former::new(),
             seen: vec![false; tree.len()],
+            matched: HashSet::new(),
+            gone: Vec::new(),
         };
         let found = search.run();
         found.map_err(|e| {
             let image = shown(&self.place.image);
             format!("{image} cannot be read to be like it: {e}; extant check says more about it")
         })?;
-        Ok(search.former)
+        let mut former = search.former;
+        if engine.block_size() == block_size {
+            self.copies(&mut former);
+        }
+        Ok(former)
+    }
+
+    /// Notes the copies of superblock and descriptors. What cannot be read is made anew.
+    fn copies(&self, former: &mut Former) {
+        let image = &self.place.image;
+        let Ok(device) = image.open(&how(&Whereabouts::default(), image, false)) else {
+            return;
+        };
+        let geometry = Geometry::new(self.superblock());
+        let log2 = geometry.block_size().log2();
+        for group in geometry
+            .groups()
+            .skip(1)
+            .filter(|group| geometry.has_super(*group))
+        {
+            let Ok(header) = geometry.group_header(group) else {
+                return;
+            };
+            let len = (header.descs.end - header.descs.start) << log2;
+            let (Some(block), true) = (header.super_block, len <= COPY_MAX) else {
+                return;
+            };
+            let mut superblock = vec![0; SUPERBLOCK_LEN];
+            let mut descriptors = vec![0; len as usize];
+            let read = device
+                .read_at(block.get() << log2, &mut superblock)
+                .and_then(|()| device.read_at(header.descs.start << log2, &mut descriptors));
+            if read.is_ok() {
+                former.copies(group.get(), superblock, &descriptors);
+            }
+        }
     }
 }
 
@@ -74,6 +120,10 @@ struct Search<'a> {
     former: Former,
     /// Nodes that were found by one of their names.
     seen: Vec<bool>,
+    /// Inodes that nodes were found for.
+    matched: HashSet<Ino>,
+    /// Inodes with names that the tree has not.
+    gone: Vec<Ino>,
 }
 
 impl Search<'_> {
@@ -99,6 +149,67 @@ impl Search<'_> {
                     waiting.push((node, inode));
                 }
             }
+            self.names(dir, &old)?;
+        }
+        self.note_gone()
+    }
+
+    /// Notes how many names a directory has, and which of them are gone.
+    fn names(&mut self, dir: NodeId, old: &Inode) -> EngineResult<()> {
+        let mut count = 0;
+        let mut lost_found = None;
+        for (name, ino) in entries(self.fs, old)? {
+            if self.tree.child(dir, &name).is_some() {
+                count += 1;
+            } else if dir == NodeId::ROOT && name == LOST_AND_FOUND {
+                // An image gets its own.
+                lost_found = Some(ino);
+            } else {
+                count += 1;
+                self.gone.push(ino);
+            }
+        }
+        self.former.names(dir, count);
+        if let Some(ino) = lost_found.filter(|_| self.has_blocks) {
+            let runs = self.runs_of(&*self.fs.inode(ino)?)?;
+            self.former.lost_found(runs);
+        }
+        Ok(())
+    }
+
+    /// Notes what is gone, and which of it may be a new file under another name: one of the same
+    /// size.
+    fn note_gone(&mut self) -> EngineResult<()> {
+        let mut sizes: BTreeMap<u64, VecDeque<Arc<Inode>>> = BTreeMap::new();
+        let mut known = std::mem::take(&mut self.matched);
+        let mut waiting = std::mem::take(&mut self.gone);
+        waiting.reverse();
+        while let Some(ino) = waiting.pop() {
+            if !known.insert(ino) {
+                continue;
+            }
+            let inode = self.fs.inode(ino)?;
+            for run in self
+                .runs_of(&inode)?
+                .into_iter()
+                .filter(|_| self.has_blocks)
+            {
+                self.former.gone(run.pblk..run.pblk + u64::from(run.len));
+            }
+            if inode.is_dir() {
+                waiting.extend(entries(self.fs, &inode)?.into_iter().map(|(_, ino)| ino));
+            } else if inode.file_type() == FileType::Regular && inode.size() > 0 {
+                sizes.entry(inode.size()).or_default().push_back(inode);
+            }
+        }
+        for id in self.tree.ids() {
+            let is_new = !self.seen.get(id.index()).copied().unwrap_or(true);
+            if is_new && self.tree.kind(id) == FileType::Regular {
+                let alike = sizes.get_mut(&self.tree.node(id).size);
+                if let Some(inode) = alike.and_then(VecDeque::pop_front) {
+                    self.found(id, &inode)?;
+                }
+            }
         }
         Ok(())
     }
@@ -109,12 +220,31 @@ impl Search<'_> {
             *seen = true;
         }
         self.former.number(node, inode.ino().get());
-        let has_blocks = matches!(inode.file_type(), FileType::Regular | FileType::Directory);
-        if !self.has_blocks || !has_blocks {
+        self.matched.insert(inode.ino());
+        if !self.has_blocks {
             return Ok(());
         }
-        let size = self.fs.block_size();
+        let attrs = inode.disk().file_acl.get();
+        if attrs != 0 {
+            self.former.attr_block(node, attrs);
+        }
+        let runs = self.runs_of(inode)?;
+        self.former.blocks(node, runs);
+        Ok(())
+    }
+
+    /// The blocks of an inode that may have some.
+    fn runs_of(&self, inode: &Inode) -> EngineResult<Vec<FormerRun>> {
         let mut runs = Vec::new();
+        let has_blocks = match inode.file_type() {
+            FileType::Regular | FileType::Directory => true,
+            FileType::Symlink => inode.size() > SHORT_LINK,
+            _ => false,
+        };
+        if !has_blocks {
+            return Ok(runs);
+        }
+        let size = self.fs.block_size();
         for piece in ops::allocated(self.fs, inode) {
             let piece = piece?;
             let (Some(at), false) = (piece.device_offset, piece.unwritten) else {
@@ -123,7 +253,7 @@ impl Search<'_> {
             let block = |bytes: u64| u32::try_from(bytes >> size.log2()).ok();
             let len = u32::try_from(size.blocks_for(piece.len)).ok();
             let (Some(lblk), Some(len)) = (block(piece.offset), len) else {
-                return Ok(());
+                return Ok(Vec::new());
             };
             runs.push(FormerRun {
                 lblk,
@@ -131,7 +261,22 @@ impl Search<'_> {
                 pblk: at >> size.log2(),
             });
         }
-        self.former.blocks(node, runs);
-        Ok(())
+        Ok(runs)
+    }
+}
+
+/// The names in a directory but `.` and `..`, and what they stand for.
+fn entries(fs: &Fs, dir: &Inode) -> EngineResult<Vec<(Vec<u8>, Ino)>> {
+    let mut found = Vec::new();
+    let listed = ops::readdir(fs, dir, ops::Cookie::START, |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            found.push((entry.name.to_vec(), entry.ino));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    match listed {
+        // Names without their key are unknown.
+        Ok(_) | Err(Error::Encrypted) => Ok(found),
+        Err(e) => Err(e),
     }
 }
