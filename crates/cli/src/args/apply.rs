@@ -13,10 +13,12 @@ Examples:
   extant apply --dry-run oci:./layout:v1 rootfs.img
   docker save app | extant apply - rootfs.img
   extant apply ./overlay rootfs.img --root /srv --owner 0:0
+  extant apply old.img:/srv rootfs.img --root /srv
 
 A LAYER is what `extant mkfs --from` takes: a directory, a tar archive (plain or compressed), `-` \
-for one on standard input, or a container image (an OCI layout, an archive of one, what `docker \
-save` writes), whose layers are applied one after the other. Digests are compared. Whiteouts take \
+for one on standard input, another image of a file system or a directory in one, or a container \
+image (an OCI layout, an archive of one, what `docker save` writes), whose layers are applied one \
+after the other. Digests are compared. Whiteouts take \
 away what the image and the layers before have; everything else joins a directory that is there, or \
 takes the place of what had its name.
 

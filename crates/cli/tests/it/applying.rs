@@ -2,7 +2,9 @@
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_testkit::layers::{Layout, Tar, docker_archive, stacks};
+use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover_beside, mke2fs};
+use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::{Compare, Holes, Tree};
@@ -122,6 +124,55 @@ fn what_layers_take_away_is_written_for_overlayfs_as_mkfs_writes_it() {
         change(&image, args).ok();
         assert_is(&image, &seen_by_linux(&made));
     }
+}
+
+#[test]
+fn an_image_is_a_layer_and_so_is_a_directory_in_one() {
+    require!(LoopDevices, KernelExt4, Root);
+    let place = Place::in_memory();
+    let plan = small_plan();
+    let layer = place.image(&plan, &[]);
+    let before = fs::read(&layer).unwrap();
+    let mut under = TreePlan::new();
+    under.dir("srv").mode(0o700);
+    under.dir("usr").mode(0o700);
+    under.dir("usr/lib").mode(0o700);
+    under.file("usr/lib/stays", Content::filled(3, 9000));
+    under.file("stays", Content::filled(4, 100_000));
+    let made = |name: &str| {
+        let dir = place.planted(name, &under);
+        let image = base(&place, &format!("{name}.img"), &dir);
+        (dir, image)
+    };
+    // What copying the mounted image over a directory gives, for the root and for a directory.
+    for (from, root, to) in [("", "/", ""), (":/usr/lib", "/srv", "/srv")] {
+        let (dir, image) = made(if from.is_empty() { "whole" } else { "part" });
+        let mounted = KernelMount::mount(Path::new(&layer), Mode::Untouched, "");
+        let source = mounted.join(from.trim_start_matches([':', '/']));
+        tool("cp")
+            .args(["-aT", &source.display().to_string(), &format!("{dir}{to}")])
+            .ok();
+        mounted.unmount();
+        let expected = Tree::snapshot(Path::new(&dir));
+        let layer = format!("{layer}{from}");
+        let args = ["apply", "-q", &layer, &image, "--root", root];
+        change(&image, args).ok();
+        assert_is(&image, &expected);
+    }
+    assert!(fs::read(&layer).unwrap() == before);
+    // It cannot be a part of what it goes onto.
+    let (_, image) = made("itself");
+    let before = fs::read(&image).unwrap();
+    for from in [image.clone(), format!("{image}:/usr/lib")] {
+        let run = extant(["apply", &from, &image, "--root", "/srv"]).fails(2);
+        assert!(run.stderr.contains("extant cp"), "{}", run.stderr);
+    }
+    assert!(fs::read(&image).unwrap() == before);
+    let shown = seen_by_linux(&image);
+    let missing = format!("{layer}:/nowhere");
+    let run = change(&image, ["apply", &missing, &image]).fails(1);
+    assert!(run.stderr.contains("nowhere"), "{}", run.stderr);
+    shown.assert_same(&seen_by_linux(&image), &alike());
 }
 
 #[test]

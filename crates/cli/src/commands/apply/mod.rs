@@ -12,7 +12,8 @@ pub(in crate::commands) mod place;
 pub(in crate::commands) mod rules;
 pub(in crate::commands) mod steps;
 
-use super::mkfs::sources::{parent_of, pattern_for};
+use super::mkfs::sources::parent_of;
+use super::mkfs::{InPlace, image_named, pattern_for};
 use super::owners::Owners;
 use crate::args::{Apply, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
@@ -49,7 +50,7 @@ pub(super) fn run(args: &Apply, location: &Whereabouts) -> Outcome {
         return Err(Failure::usage("name layers, and the image they go onto"));
     };
     let image = ImagePath::root_of(whole_image(image)?);
-    let mut asked = Asked::new(args, &image, layers)?;
+    let mut asked = Asked::new(args, location, &image, layers)?;
     let mut images = Images::new(location);
     let done = apply(args, &mut asked, &mut images, &image);
     images.close(done)
@@ -80,10 +81,19 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(args: &Apply, image: &ImagePath, layers: &[OsString]) -> Outcome<Self> {
-        let parsed = layers.iter().map(|text| Source::parse(text));
-        let layers = parsed.collect::<Result<Vec<_>, _>>();
-        let mut layers = layers.map_err(Failure::usage)?;
+    fn new(
+        args: &Apply,
+        location: &Whereabouts,
+        image: &ImagePath,
+        layers: &[OsString],
+    ) -> Outcome<Self> {
+        let target = InPlace::of_changed(&image.image, location);
+        let layers = layers.iter();
+        let layers = layers.map(|text| match image_named(text, location, target.as_ref())? {
+            Some(layer) => Ok(layer),
+            None => Source::parse(text).map_err(Failure::usage),
+        });
+        let mut layers = layers.collect::<Outcome<Vec<_>>>()?;
         let is_stream = |layer: &&Source| layer.path().as_os_str() == "-";
         if layers.iter().filter(is_stream).count() > 1 {
             return Err(Failure::usage(

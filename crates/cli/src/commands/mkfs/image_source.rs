@@ -31,7 +31,7 @@ const OTHERS: [&[u8]; 3] = [b"oci:", b"oci-archive:", b"docker-archive:"];
 
 /// The source that a name on the command line stands for, if it is an image or a path in one. It
 /// may not lie where `target` is.
-pub(super) fn named(
+pub(in crate::commands) fn named(
     text: &OsStr,
     location: &Whereabouts,
     target: Option<&InPlace>,

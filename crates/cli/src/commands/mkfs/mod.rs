@@ -11,10 +11,10 @@ mod like;
 pub(super) mod replacing;
 pub(super) mod sources;
 mod tables;
-mod verity;
+pub(super) mod verity;
 
 pub(super) use config::{Plan, parse_uuid};
-pub(super) use image_source::remote_name;
+pub(super) use image_source::{named as image_named, remote_name};
 pub(super) use sources::{InPlace, pattern_for};
 pub(super) use tables::hosts_with_data;
 

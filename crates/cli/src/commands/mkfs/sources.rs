@@ -69,7 +69,11 @@ pub(super) fn of_image(args: &Mkfs, location: &Whereabouts, is_open: bool) -> Ou
 pub(in crate::commands) struct InPlace {
     name: String,
     ground: Ground,
+    /// What to do where a source lies in the same place.
+    advice: &'static str,
 }
+
+const NAME_A_NEW_FILE: &str = "give the image the name of a new file";
 
 impl InPlace {
     /// The place of an image; `None` where a new file takes its name when it is complete.
@@ -82,11 +86,24 @@ impl InPlace {
         if !is_open && !is_part && !is_device() {
             return Ok(None);
         }
-        let mut image = if is_open {
+        let image = if is_open {
             whole_image(args.image.as_os_str())?
         } else {
             ImageLocation::file(&args.image)
         };
+        Ok(Self::at(image, location, NAME_A_NEW_FILE))
+    }
+
+    /// An image that is changed where it is.
+    pub(in crate::commands) fn of_changed(
+        image: &ImageLocation,
+        location: &Whereabouts,
+    ) -> Option<Self> {
+        let advice = "copy the source to another image or to a directory first (extant cp)";
+        Self::at(image.clone(), location, advice)
+    }
+
+    fn at(mut image: ImageLocation, location: &Whereabouts, advice: &'static str) -> Option<Self> {
         let name = shown(&image);
         let is_named = image.partition().is_some();
         if let (Some(number), false) = (location.partition, is_named) {
@@ -96,7 +113,11 @@ impl InPlace {
             Some(offset) if !is_named => ground.part(&(offset..u64::MAX)),
             _ => ground,
         });
-        Ok(ground.map(|ground| Self { name, ground }))
+        Some(Self {
+            name,
+            ground: ground?,
+            advice,
+        })
     }
 
     /// A file or a device, from a byte on.
@@ -105,6 +126,7 @@ impl InPlace {
         Some(Self {
             name: Escaped::path(path).to_string(),
             ground: ground.part(&(offset..u64::MAX)),
+            advice: NAME_A_NEW_FILE,
         })
     }
 
@@ -127,9 +149,10 @@ impl InPlace {
         if ground.meets(&self.ground) {
             return Err(Failure::usage(format!(
                 "{} is the source as well as the image, {}, and would be overwritten while it is \
-                 read: give the image the name of a new file",
+                 read: {}",
                 shown(image),
-                self.name
+                self.name,
+                self.advice
             )));
         }
         Ok(ground.is_beside(&self.ground))
