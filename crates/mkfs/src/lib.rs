@@ -36,5 +36,7 @@ pub use defaults::FormatOptions;
 pub use image::{Arrangement, BuildError, BuildOptions, Headroom, Report, Size, build, build_into};
 pub use place::{Former, FormerRun};
 pub use served::PlannedDevice;
-pub use verity::{DmVerity, DmVerityError, DmVerityReport, FsVerity, FsVerityError, HashAlgorithm};
+pub use verity::{
+    DmVerity, DmVerityError, DmVerityOver, DmVerityReport, FsVerity, FsVerityError, HashAlgorithm,
+};
 pub use write::{Progress, Silent};

@@ -37,7 +37,7 @@ pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
 pub(crate) use sync::Sync;
 pub(crate) use tables::{Owners, Tables};
-pub(crate) use verity::Verity;
+pub(crate) use verity::{DmVerity, SealImage, Verity};
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
@@ -242,6 +242,7 @@ pub(crate) enum Command {
     Tune(Box<Tune>),
     Resize(Resize),
     Trim(Trim),
+    Verity(SealImage),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

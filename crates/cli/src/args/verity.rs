@@ -1,5 +1,6 @@
 //! Hash trees that are made with an image.
 
+use super::parse_threads;
 use crate::size;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
@@ -8,13 +9,22 @@ use std::path::PathBuf;
 /// The options about hash trees.
 #[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
 pub(crate) struct Verity {
+    #[command(flatten)]
+    pub(crate) dm: DmVerity,
+    #[command(flatten)]
+    pub(crate) fs: FsVerity,
+}
+
+/// The options about a hash tree for dm-verity.
+#[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
+pub(crate) struct DmVerity {
     /// Write a hash tree for dm-verity while the image is written: `append` puts it behind the file
     /// system, anything else is the file that it goes to
     ///
     /// The tree is the one of `veritysetup format`. The root hash is told on standard output, with
-    /// the salt and where the tree is. The size of the file system does not change; where the size
-    /// of the image is given by its place, the file system is made smaller by the tree. A file that
-    /// is there is replaced if it has such a tree, or with --force.
+    /// the salt and where the tree is. The size of the file system does not change; where the place
+    /// of an image that is made says how large it is, the file system is made smaller by the tree.
+    /// A file that is there is replaced if it has such a tree, or with --force.
     #[arg(long, value_name = "append|FILE", help_heading = "Verity")]
     pub(crate) dm_verity: Option<OsString>,
     /// The salt, at most 256 bytes in hexadecimal, or `none`; by default 32 bytes that follow from
@@ -52,6 +62,11 @@ pub(crate) struct Verity {
         help_heading = "Verity"
     )]
     pub(crate) dm_verity_hash_block_size: Option<u64>,
+}
+
+/// The options about hash trees of fs-verity.
+#[derive(Debug, Clone, Default, PartialEq, ClapArgs)]
+pub(crate) struct FsVerity {
     /// Protect what matches by fs-verity (`/usr/bin`, `*.so`, `**/conf/`): regular files, and those
     /// in directories that match; may be given more than once
     ///
@@ -72,4 +87,43 @@ pub(crate) struct Verity {
     /// Bytes of a block of fs-verity; by default a block of the file system, at most 4K
     #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Verity")]
     pub(crate) fs_verity_block_size: Option<u64>,
+}
+
+/// Make hash trees for an image that exists
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant verity old.img --dm-verity old.verity
+  extant verity old.img --dm-verity append --json | jq -r .dm_verity.root_hash
+
+The trees are those that `extant mkfs` makes with these options. The whole file system is read, and \
+not changed. It has to be closed: what a journal still has is put in place first (extant replay), \
+and what is written to the image afterwards no longer agrees with the tree.
+
+The tree is written first, and its superblock when the tree is durable; a file of its own appears \
+when it is complete.")]
+pub(crate) struct SealImage {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) dm: DmVerity,
+    /// Write the tree over anything that is in its place
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Say nothing about what was made
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Say what was made as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads; one per processor if not given
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_threads,
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub(crate) threads: usize,
 }

@@ -47,6 +47,7 @@ mod trim;
 mod truncate;
 mod tune;
 mod undo;
+mod verity;
 mod write;
 mod xattr;
 
@@ -100,6 +101,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Tune(args) => tune::run(&args, location),
         Command::Resize(args) => resize::run(&args, location),
         Command::Trim(args) => trim::run(&args, location),
+        Command::Verity(args) => verity::run(&args, location),
         Command::Completions(args) => completions::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Man(args) => man::run(&args),

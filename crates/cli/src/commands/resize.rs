@@ -240,7 +240,7 @@ fn file_of(image: &Path, location: &Whereabouts) -> io::Result<Option<(File, u64
 }
 
 /// Makes the image longer; returns how long it was.
-fn lengthen(image: &Path, location: &Whereabouts, len: u64) -> io::Result<Option<u64>> {
+pub(super) fn lengthen(image: &Path, location: &Whereabouts, len: u64) -> io::Result<Option<u64>> {
     let Some((file, was)) = file_of(image, location)? else {
         return Ok(None);
     };
@@ -249,7 +249,7 @@ fn lengthen(image: &Path, location: &Whereabouts, len: u64) -> io::Result<Option
 }
 
 /// Ends the image where its file system ends.
-fn cut(image: &Path, location: &Whereabouts, len: u64) -> io::Result<()> {
+pub(super) fn cut(image: &Path, location: &Whereabouts, len: u64) -> io::Result<()> {
     match file_of(image, location)? {
         Some((file, was)) if was > len => file.set_len(len),
         _ => Ok(()),

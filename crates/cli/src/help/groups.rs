@@ -37,7 +37,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Check, repair and adjust an image",
         &[
-            "check", "repair", "replay", "resize", "trim", "tune", "quota",
+            "check", "repair", "replay", "resize", "trim", "tune", "quota", "verity",
         ],
     ),
     (
@@ -64,7 +64,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
             | "chown" | "relabel" | "touch",
         ] => PART,
         ["truncate" | "fallocate" | "write" | "chattr" | "edit" | "replay"] => PART,
-        ["repair" | "tune" | "resize" | "trim" | "serve"] => PART,
+        ["repair" | "tune" | "resize" | "trim" | "serve" | "verity"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
         ["check" | "mount"] => PART_AND_JOURNAL,
         _ => ALL,
@@ -106,6 +106,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "tune" => &[("tune2fs", "8")],
         "resize" => &[("resize2fs", "8")],
         "trim" => &[("fstrim", "8"), ("zerofree", "8")],
+        "verity" => &[("veritysetup", "8")],
         "mkdir" => &[("mkdir", "1")],
         "mknod" => &[("mknod", "1")],
         "rm" => &[("rm", "1")],

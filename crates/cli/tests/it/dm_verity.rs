@@ -2,7 +2,7 @@
 
 use crate::support::{Place, Run, extant, extant_with, small_plan};
 use extant_testkit::loopdev::{Access, LoopDevice};
-use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::oracle::{assert_clean, debugfs_write, dumpe2fs_header};
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use extant_testkit::tool::{Output, tool};
@@ -471,4 +471,127 @@ fn linux_mounts_through_dm_verity_and_refuses_what_was_changed() {
             ..extant_testkit::tree::Compare::default()
         },
     );
+}
+
+/// An image without a tree, and one of the same source with one in the file `made.verity`.
+fn with_and_without(place: &Place, options: &[&str]) -> (String, Vec<u8>) {
+    let from = source(place);
+    let (image, file) = (place.arg("old.img"), place.arg("made.verity"));
+    let mkfs = ["mkfs", "-q", &image, "--from", &from, "--dm-verity", &file];
+    extant(mkfs.iter().chain(options)).ok();
+    let tree = fs::read(file).unwrap();
+    (image, tree)
+}
+
+#[test]
+fn an_image_that_exists_gets_the_tree_that_it_would_have_been_made_with() {
+    let place = Place::in_memory();
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&[], &[]),
+        (&["--block-size", "1K"], &[]),
+        (
+            &["--block-size", "4K", "--size", "300M"],
+            &["--dm-verity-hash", "sha512", "--dm-verity-salt", "5eed"],
+        ),
+        (
+            &["--block-size", "64K", "--size", "64M"],
+            &[
+                "--dm-verity-data-block-size",
+                "512",
+                "--dm-verity-hash-block-size",
+                "1K",
+            ],
+        ),
+    ];
+    for (round, (options, of_tree)) in cases.into_iter().enumerate() {
+        let place = Place::in_memory();
+        let all = [options, of_tree].concat();
+        let (image, expected) = with_and_without(&place, &all);
+        let before = fs::read(&image).unwrap();
+        let file = place.arg("new.verity");
+        let args = ["verity", &image, "--json", "--dm-verity", &file];
+        let run = extant(args.iter().chain(of_tree)).ok();
+        assert!(fs::read(&file).unwrap() == expected, "{options:?}");
+        assert!(fs::read(&image).unwrap() == before);
+        assert_verified(&image, &file, &made(&run));
+        // Behind it the tree is another one by its place only.
+        let args = ["verity", &image, "--json", "--dm-verity", "append"];
+        let append = || made(&extant(args.iter().chain(of_tree)).ok());
+        let tree = append();
+        assert_eq!(before.len() as u64, number(&tree, "hash_offset"));
+        assert_eq!(text(&tree, "root_hash"), text(&made(&run), "root_hash"));
+        let whole = fs::read(&image).unwrap();
+        assert!(whole[..before.len()] == before);
+        assert_eq!(whole.len() as u64, number(&tree, "end"));
+        assert_verified(&image, &image, &tree);
+        assert_clean(Path::new(&image));
+        // Again, over the tree that is there.
+        assert_eq!(append(), tree);
+        assert!(fs::read(&image).unwrap() == whole);
+        // One thread makes the same.
+        if round == 0 {
+            fs::remove_file(&file).unwrap();
+            let args = ["verity", &image, "--threads", "1", "--dm-verity", &file];
+            extant(args).ok();
+            assert!(fs::read(&file).unwrap() == expected);
+        }
+    }
+    // An image of mke2fs, on whose room a partition ends.
+    let theirs = place.arg("theirs.img");
+    let from = source(&place);
+    tool("mke2fs")
+        .args(["-q", "-t", "ext4", "-d", &from, &theirs, "20M"])
+        .ok();
+    let file = fs::File::options().write(true).open(&theirs).unwrap();
+    file.set_len(24 << 20).unwrap();
+    drop(file);
+    let tree = made(&extant(["verity", &theirs, "--json", "--dm-verity", "append"]).ok());
+    assert_verified(&theirs, &theirs, &tree);
+    assert_eq!(fs::metadata(&theirs).unwrap().len(), 24 << 20);
+}
+
+#[test]
+fn what_cannot_have_a_tree_is_refused_and_stays_as_it_is() {
+    let place = Place::in_memory();
+    let (image, _) = with_and_without(&place, &["--size", "16M"]);
+    let file = place.arg("new.verity");
+    let refused = |code: i32, args: &[&str], words: &str| {
+        let before = fs::read(&image).unwrap();
+        let all = [&["verity", &image], args].concat();
+        let run = extant(all).fails(code);
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+        assert!(fs::read(&image).unwrap() == before);
+        assert!(!Path::new(&file).exists());
+    };
+    refused(2, &[], "--dm-verity FILE");
+    refused(2, &["--dm-verity", &image], "names the image");
+    let salt = "00".repeat(257);
+    let large = ["--dm-verity", &file, "--dm-verity-salt", &salt];
+    refused(2, &large, "at most 256 bytes");
+    // Something behind the file system.
+    let open = || fs::File::options().write(true).open(&image).unwrap();
+    open().write_all_at(b"precious", (16 << 20) + 5000).unwrap();
+    refused(1, &["--dm-verity", "append"], "--force");
+    let forced = ["verity", &image, "--dm-verity", "append", "--json", "-f"];
+    let tree = made(&extant(forced).ok());
+    assert_verified(&image, &image, &tree);
+    open().set_len(16 << 20).unwrap();
+    // A file that is no tree.
+    fs::write(place.join("precious"), "text").unwrap();
+    let precious = place.arg("precious");
+    refused(1, &["--dm-verity", &precious], "precious");
+    // A part of a disk that ends with its file system.
+    let disk = place.arg("disk.img");
+    fs::copy(&image, &disk).unwrap();
+    let run = extant(["verity", &disk, "--offset", "0", "--dm-verity", "append"]).fails(1);
+    assert!(run.stderr.contains("extant resize"), "{}", run.stderr);
+    // A file system that was not closed, and one that is cut short.
+    debugfs_write(Path::new(&image), &["set_super_value state 2"]);
+    refused(1, &["--dm-verity", &file], "extant repair");
+    debugfs_write(Path::new(&image), &["set_super_value state 1"]);
+    debugfs_write(Path::new(&image), &["feature needs_recovery"]);
+    refused(1, &["--dm-verity", &file], "extant replay");
+    open().set_len(10 << 20).unwrap();
+    debugfs_write(Path::new(&image), &["feature -needs_recovery"]);
+    refused(1, &["--dm-verity", &file], "only");
 }

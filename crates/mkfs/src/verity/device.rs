@@ -1,6 +1,7 @@
 //! dm-verity: what is asked for, where superblock and tree lie, what was made.
 
 use super::HashAlgorithm;
+use super::growth::WriteBlock;
 use super::sealing::{Leaves, Sealing};
 use crate::image::{BuildError, Report};
 use crate::output::{Output, OutputError, Replaces};
@@ -149,6 +150,11 @@ pub(crate) struct Plan {
 pub(crate) struct Tail(Output);
 
 impl Tail {
+    /// The file, open.
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        self.0.device()
+    }
+
     /// Gives the file its name.
     pub(crate) fn commit(self) -> Result<(), OutputError> {
         self.0.commit()
@@ -231,36 +237,55 @@ impl Plan {
         write: impl FnOnce(&dyn BlockDevice) -> Result<Report, BuildError>,
     ) -> Result<Report, BuildError> {
         let below = output.device();
-        let target = tail.map_or(below, |tail| tail.0.device());
+        let target = tail.map_or(below, Tail::device);
+        let put = |block: u64, bytes: &[u8]| self.put_block(target, block, bytes);
+        let leaves = self.leaves(&put);
+        let sealing = Sealing::new(below, output.is_zeroed(), &leaves);
+        let mut report = write(&sealing)?;
+        let root = sealing.finish(&leaves).map_err(write_error)?;
+        self.put_superblock(target).map_err(write_error)?;
+        report.dm_verity = Some(self.report(root.as_ref()));
+        Ok(report)
+    }
+
+    /// What is hashed, and what writes the blocks of the tree.
+    pub(super) fn leaves<'d>(&self, write: WriteBlock<'d>) -> Leaves<'d> {
         let superblock = &self.superblock;
-        let start = superblock.tree_start(self.offset());
-        let put = |block: u64, bytes: &[u8]| -> DeviceResult<()> {
-            let at = start + block * u64::from(superblock.hash_block_size);
-            target.write_at(at, bytes)
-        };
-        let leaves = Leaves {
+        Leaves {
             len: self.data_len,
             block_log2: superblock.data_block_size.ilog2(),
             shape: superblock.shape(),
             salted: superblock.salted(),
             hash_block_len: superblock.hash_block_size as usize,
-            write: &put,
-        };
-        let sealing = Sealing::new(below, output.is_zeroed(), &leaves);
-        let mut report = write(&sealing)?;
-        let root = sealing.finish(&leaves).map_err(write_error)?;
-        // What is between superblock and tree is zeros, whatever was there.
-        let mut head = vec![0; (start - self.offset()) as usize];
-        head[..SUPERBLOCK_LEN].copy_from_slice(&superblock.encode());
-        target.write_at(self.offset(), &head).map_err(write_error)?;
-        report.dm_verity = Some(self.report(root.as_ref().map_or(&[], Digest::as_bytes)));
-        Ok(report)
+            write,
+        }
     }
 
-    fn report(&self, root_hash: &[u8]) -> DmVerityReport {
+    /// Writes a block of the tree, by its number from the beginning of the tree.
+    pub(super) fn put_block(
+        &self,
+        target: &dyn BlockDevice,
+        block: u64,
+        bytes: &[u8],
+    ) -> DeviceResult<()> {
+        let start = self.superblock.tree_start(self.offset());
+        let at = start + block * u64::from(self.superblock.hash_block_size);
+        target.write_at(at, bytes)
+    }
+
+    /// Writes the superblock of the tree.
+    pub(super) fn put_superblock(&self, target: &dyn BlockDevice) -> DeviceResult<()> {
+        // What is between superblock and tree is zeros, whatever was there.
+        let start = self.superblock.tree_start(self.offset());
+        let mut head = vec![0; (start - self.offset()) as usize];
+        head[..SUPERBLOCK_LEN].copy_from_slice(&self.superblock.encode());
+        target.write_at(self.offset(), &head)
+    }
+
+    pub(super) fn report(&self, root_hash: Option<&Digest>) -> DmVerityReport {
         let superblock = &self.superblock;
         DmVerityReport {
-            root_hash: root_hash.to_vec(),
+            root_hash: root_hash.map_or(&[][..], Digest::as_bytes).to_vec(),
             salt: superblock.salt.clone(),
             uuid: superblock.uuid,
             algorithm: superblock.algorithm,
@@ -273,7 +298,7 @@ impl Plan {
     }
 }
 
-fn write_error(error: extant_blockdev::DeviceError) -> BuildError {
+pub(super) fn write_error(error: extant_blockdev::DeviceError) -> BuildError {
     BuildError::Write(error.into())
 }
 

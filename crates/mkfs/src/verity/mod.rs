@@ -1,4 +1,4 @@
-//! Hash trees that are made while an image is written.
+//! Hash trees that are made while an image is written, or over one that exists.
 //!
 //! | module | owns |
 //! |---|---|
@@ -6,16 +6,19 @@
 //! | `sealing` | a device whose blocks are hashed while they are written |
 //! | `files` | fs-verity: which files get trees, and hashing them while they are written |
 //! | `device` | dm-verity: what is asked for, where superblock and tree lie, what was made |
+//! | `over` | dm-verity over a file system that exists |
 //!
 //! # Invariants
 //!
-//! * No block of data is read again: its hash is taken when it is written. Where a device may hold
-//!   anything, blocks that nobody writes are read once, in the end.
+//! * Of an image that is written, no block of data is read again: its hash is taken when it is
+//!   written. Where a device may hold anything, blocks that nobody writes are read once, in the
+//!   end.
 //! * Memory is what is open: blocks of hashes of which some are known and others are not.
 
 mod device;
 mod files;
 mod growth;
+mod over;
 mod sealing;
 
 pub use device::{DmVerity, DmVerityError, DmVerityReport};
@@ -24,3 +27,4 @@ pub(crate) use device::{Plan as DevicePlan, Tail};
 pub use extant_verity::Algorithm as HashAlgorithm;
 pub use files::{FsVerity, FsVerityError};
 pub(crate) use files::{Sealer, Seals};
+pub use over::DmVerityOver;

@@ -51,7 +51,7 @@ pub(crate) struct Leaves<'d> {
 }
 
 impl Leaves<'_> {
-    fn zeros(&self) -> Digest {
+    pub(super) fn zeros(&self) -> Digest {
         self.salted.hash(&vec![0; 1 << self.block_log2])
     }
 }

@@ -2,7 +2,7 @@
 
 use super::replacing;
 use super::sources::place_of;
-use crate::args::Mkfs;
+use crate::args::{DmVerity as DmVerityArgs, Mkfs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output as Said;
 use crate::record::{hex, uuid};
@@ -26,12 +26,18 @@ const MARK: &[u8] = b"verity\0\0\x01\0\0\0";
 /// What is asked for, checked.
 #[derive(Debug)]
 pub(super) struct Verity {
-    place: Option<Place>,
+    dm: Option<Dm>,
+    files: Files,
+}
+
+/// The tree for dm-verity that is asked for.
+#[derive(Debug)]
+pub(in crate::commands) struct Dm {
+    place: Place,
     algorithm: HashAlgorithm,
     salt: Option<Vec<u8>>,
     data_block_size: Option<u32>,
     hash_block_size: Option<u32>,
-    files: Files,
 }
 
 /// Which files get trees of fs-verity, and how.
@@ -52,20 +58,62 @@ enum Place {
     Apart(PathBuf),
 }
 
+impl Dm {
+    /// Checks what was asked for, if anything was; `room` is what the image may take at most, where
+    /// its place says so. `others` are what the tree may not take the place of, each with what it
+    /// is.
+    pub(in crate::commands) fn new<'a>(
+        asked: &DmVerityArgs,
+        room: Option<u64>,
+        others: impl IntoIterator<Item = (&'static str, &'a Path)>,
+    ) -> Outcome<Option<Self>> {
+        let place = match asked.dm_verity.as_deref() {
+            None => return Ok(None),
+            Some(word) if word == "append" => Place::Behind(room),
+            Some(file) => Place::Apart(apart(Path::new(file), others)?),
+        };
+        Ok(Some(Self {
+            place,
+            algorithm: algorithm(asked.dm_verity_hash.as_deref(), "--dm-verity-hash")?,
+            salt: salt_of(asked.dm_verity_salt.as_deref(), "--dm-verity-salt")?,
+            data_block_size: bytes_of(asked.dm_verity_data_block_size),
+            hash_block_size: bytes_of(asked.dm_verity_hash_block_size),
+        }))
+    }
+
+    /// Whether the tree lies behind the file system.
+    pub(in crate::commands) const fn is_behind(&self) -> bool {
+        matches!(self.place, Place::Behind(_))
+    }
+
+    /// How to make the tree. What is in the place of its file is looked at.
+    pub(in crate::commands) fn how(&self, force: bool) -> Outcome<DmVerity> {
+        let mut how = match &self.place {
+            Place::Behind(within) => DmVerity::behind(*within),
+            Place::Apart(path) => DmVerity::apart(path.clone(), replaced(path, force)?),
+        };
+        how.algorithm = self.algorithm;
+        how.salt.clone_from(&self.salt);
+        how.data_block_size = self.data_block_size;
+        how.hash_block_size = self.hash_block_size.unwrap_or(how.hash_block_size);
+        Ok(how)
+    }
+}
+
+/// Whether bytes begin with the superblock of dm-verity.
+pub(in crate::commands) fn is_tree(head: &[u8]) -> bool {
+    head.starts_with(MARK)
+}
+
 impl Verity {
     /// Checks what was asked for; `room` is what the image may take at most, where its place says
     /// so.
     pub(super) fn new(args: &Mkfs, room: Option<u64>) -> Outcome<Self> {
-        let asked = &args.verity;
-        let place = match asked.dm_verity.as_deref() {
-            None => None,
-            Some(word) if word == "append" => Some(Place::Behind(room)),
-            Some(file) => Some(Place::Apart(apart(args, Path::new(file))?)),
-        };
-        let salt = |text: &Option<String>, option| {
-            let salt = text.as_deref().map(|text| salt(option, text));
-            salt.transpose()
-        };
+        let sources = args.plan.sources.from.iter().map(Path::new);
+        let others = [("the image", args.image.as_path())].into_iter();
+        let others = others.chain(sources.map(|source| ("a source", source)));
+        let dm = Dm::new(&args.verity.dm, room, others)?;
+        let asked = &args.verity.fs;
         let files_are_named = !asked.fs_verity.is_empty() || asked.fs_verity_list.is_some();
         let how = [&asked.fs_verity_salt, &asked.fs_verity_hash];
         let says_how = how.iter().any(|how| how.is_some()) || asked.fs_verity_block_size.is_some();
@@ -75,14 +123,8 @@ impl Verity {
                  --fs-verity-list, which say which files",
             ));
         }
-        let block_size =
-            |asked: Option<u64>| asked.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         Ok(Self {
-            place,
-            algorithm: algorithm(asked.dm_verity_hash.as_deref(), "--dm-verity-hash")?,
-            salt: salt(&asked.dm_verity_salt, "--dm-verity-salt")?,
-            data_block_size: block_size(asked.dm_verity_data_block_size),
-            hash_block_size: block_size(asked.dm_verity_hash_block_size),
+            dm,
             files: Files {
                 patterns: asked
                     .fs_verity
@@ -91,8 +133,9 @@ impl Verity {
                     .collect::<Outcome<_>>()?,
                 list: asked.fs_verity_list.clone(),
                 algorithm: algorithm(asked.fs_verity_hash.as_deref(), "--fs-verity-hash")?,
-                salt: salt(&asked.fs_verity_salt, "--fs-verity-salt")?.unwrap_or_default(),
-                block_size: block_size(asked.fs_verity_block_size),
+                salt: salt_of(asked.fs_verity_salt.as_deref(), "--fs-verity-salt")?
+                    .unwrap_or_default(),
+                block_size: bytes_of(asked.fs_verity_block_size),
             },
         })
     }
@@ -127,28 +170,18 @@ impl Verity {
     /// How to make the tree for dm-verity, if one is asked for. What is in the place of its file is
     /// looked at.
     pub(super) fn of_device(&self, force: bool) -> Outcome<Option<DmVerity>> {
-        let mut how = match &self.place {
-            None => return Ok(None),
-            Some(Place::Behind(within)) => DmVerity::behind(*within),
-            Some(Place::Apart(path)) => DmVerity::apart(path.clone(), replaced(path, force)?),
-        };
-        how.algorithm = self.algorithm;
-        how.salt.clone_from(&self.salt);
-        how.data_block_size = self.data_block_size;
-        how.hash_block_size = self.hash_block_size.unwrap_or(how.hash_block_size);
-        Ok(Some(how))
+        self.dm.as_ref().map(|dm| dm.how(force)).transpose()
     }
 }
 
 /// The file of a tree, which is neither the image nor a source.
-fn apart(args: &Mkfs, path: &Path) -> Outcome<PathBuf> {
+fn apart<'a>(
+    path: &Path,
+    others: impl IntoIterator<Item = (&'static str, &'a Path)>,
+) -> Outcome<PathBuf> {
     let place = |path: &Path| path.canonicalize().ok().or_else(|| place_of(path));
     let tree = place(path);
-    let sources = args.plan.sources.from.iter().map(Path::new);
-    let taken = [("the image", args.image.as_path())]
-        .into_iter()
-        .chain(sources.map(|source| ("a source", source)));
-    for (what, other) in taken {
+    for (what, other) in others {
         if tree.is_some() && place(other) == tree {
             return Err(Failure::usage(format!(
                 "--dm-verity names {what}: give the hash tree a file of its own, or say append"
@@ -213,6 +246,14 @@ fn listed(list: &Path, tree: Option<&Tree>) -> Outcome<Vec<NodeId>> {
     Ok(files)
 }
 
+fn bytes_of(asked: Option<u64>) -> Option<u32> {
+    asked.map(|size| u32::try_from(size).unwrap_or(u32::MAX))
+}
+
+fn salt_of(text: Option<&str>, option: &str) -> Outcome<Option<Vec<u8>>> {
+    text.map(|text| salt(option, text)).transpose()
+}
+
 fn salt(option: &str, text: &str) -> Outcome<Vec<u8>> {
     if text == "none" {
         return Ok(Vec::new());
@@ -232,7 +273,7 @@ fn salt(option: &str, text: &str) -> Outcome<Vec<u8>> {
 
 /// A tree for dm-verity, for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Hashed {
+pub(in crate::commands) struct Hashed {
     root_hash: String,
     salt: String,
     uuid: String,
@@ -246,7 +287,7 @@ pub(super) struct Hashed {
 }
 
 impl Hashed {
-    pub(super) fn new(tree: &DmVerityReport) -> Self {
+    pub(in crate::commands) fn new(tree: &DmVerityReport) -> Self {
         Self {
             root_hash: hex(&tree.root_hash),
             salt: hex(&tree.salt),
@@ -262,7 +303,7 @@ impl Hashed {
 }
 
 /// Tells of a tree for dm-verity what opening it takes.
-pub(super) fn tell(output: &mut Said, tree: &DmVerityReport) -> Outcome {
+pub(in crate::commands) fn tell(output: &mut Said, tree: &DmVerityReport) -> Outcome {
     writeln!(output, "dm-verity root hash: {}", hex(&tree.root_hash))?;
     let salt = match &*tree.salt {
         [] => "none".to_owned(),
