@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -344,6 +344,26 @@ impl ImagePath {
     /// The place as it is named on the command line, safe for a terminal.
     pub(crate) fn shown(&self) -> String {
         format!("{}:{}", shown(&self.image), Escaped::path(&self.path))
+    }
+
+    /// Another place in this image.
+    pub(crate) fn with_path(&self, path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            has_path: true,
+            ..self.clone()
+        }
+    }
+
+    /// The place as an operand that names it, with the secrets that an address may have.
+    pub(crate) fn typed(&self) -> OsString {
+        let mut text = self.image.address().to_owned();
+        if let Some(partition) = self.image.partition() {
+            text.push(format!("#{partition}"));
+        }
+        text.push(":");
+        text.push(&self.path);
+        text
     }
 
     /// A failure inside this image.

@@ -14,6 +14,7 @@
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
+//! | `names` | what an image calls the owners of its files |
 //! | `no_room` | what there is no room for, and the way out |
 //! | `replayed` | fast commits, replayed in memory for `check` and `repair` |
 //! | `room` | whether something fits, asked before what is there is cut |
@@ -46,6 +47,7 @@ mod image_path;
 mod images;
 mod log;
 mod mode;
+mod names;
 mod no_room;
 mod object;
 mod operands;
@@ -91,8 +93,9 @@ fn usage_code(mut args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
 }
 
 /// The arguments, with the command in front where the program is called as a helper of mount(8):
-/// `mount.fuse.extant IMAGE DIR -o ...`. There `-f` means that nothing is to be mounted.
-fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
+/// `mount.fuse.extant IMAGE DIR -o ...`. There `-f` means that nothing is to be mounted. Words of
+/// find(1) are marked.
+fn arguments() -> Vec<std::ffi::OsString> {
     let mut args = std::env::args_os();
     let program = args.next();
     let is_helper = program
@@ -112,7 +115,7 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
             arg
         }
     });
-    program.into_iter().chain(command).chain(args)
+    commands::marked_words_of_find(program.into_iter().chain(command).chain(args).collect())
 }
 
 /// What an error of the command line says. Help is laid out only once it is asked for, since that

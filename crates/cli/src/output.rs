@@ -55,6 +55,11 @@ impl Output {
         }
     }
 
+    /// Whether it is a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
     /// Writes a name: as it is for programs; for a terminal so that it cannot command it.
     pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal {

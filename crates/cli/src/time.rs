@@ -114,6 +114,42 @@ fn parts(secs: i64) -> (String, String) {
     )
 }
 
+/// A moment in the parts of a calendar and a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) year: i64,
+    /// 1 to 12.
+    pub(crate) month: i64,
+    /// 1 to 31.
+    pub(crate) day: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+    /// Days since Sunday.
+    pub(crate) weekday: i64,
+    /// 1 to 366.
+    pub(crate) day_of_year: i64,
+}
+
+/// The parts of a moment.
+pub(crate) fn broken(time: Timestamp) -> Broken {
+    const WEEKDAY_OF_1970: i64 = 4;
+    let (today, second) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
+    let (year, month, day) = civil(today);
+    // The day before the first of January, whatever the year is.
+    let start = days_to(year, 1, 1) - 1;
+    Broken {
+        year,
+        month,
+        day,
+        hour: second / 3600,
+        minute: second / 60 % 60,
+        second: second % 60,
+        weekday: (today + WEEKDAY_OF_1970).rem_euclid(7),
+        day_of_year: today - start,
+    }
+}
+
 /// The date of a day counted from 1970-01-01, by the proleptic Gregorian calendar.
 ///
 /// Years begin in March here, so that the leap day is the last of its year and months follow one
@@ -138,14 +174,19 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(0..=9999).contains(&year) {
         return None;
     }
+    let days = days_to(year, month, day);
+    // The 30th of February would come out as a day in March.
+    (civil(days) == (year, month, day)).then_some(days)
+}
+
+/// Days from 1970-01-01 to a date, as [`days`], of dates that exist.
+fn days_to(year: i64, month: i64, day: i64) -> i64 {
     // As in `civil`, years begin in March.
     let shifted = year - i64::from(month <= 2);
     let (era, year_of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = era * 146_097 + day_of_era - 719_468;
-    // The 30th of February would come out as a day in March.
-    (civil(days) == (year, month, day)).then_some(days)
+    era * 146_097 + day_of_era - 719_468
 }
 
 /// Parses `2026-01-31`, with `12:00`, `12:00:30` or `12:00:30.5` behind a space or `T`, with `Z`,

@@ -109,11 +109,13 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 pub(super) const LOCKS: &[(&str, &str)] = &[];
 
 /// What may start another program: of what users run, a mount and a server, which start themselves
-/// again, and a mount without privileges, which needs the system's helper to mount and unmount.
+/// again, a mount without privileges, which needs the system's helper to mount and unmount, and
+/// what a user names behind `find -exec`.
 pub(super) const MAY_RUN_PROGRAMS: &[&str] = &[
     "crates/testkit/",
     "crates/bench/",
     "crates/cli/src/commands/again.rs",
+    "crates/cli/src/commands/find/exec.rs",
     "crates/fuse/src/attach.rs",
     "crates/fuse/src/unmount.rs",
     "xtask/",

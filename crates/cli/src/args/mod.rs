@@ -8,6 +8,7 @@ mod convert;
 mod diff;
 mod edit;
 mod format;
+mod looking;
 mod mount;
 mod programs;
 mod quota;
@@ -28,6 +29,7 @@ pub(crate) use convert::Convert;
 pub(crate) use diff::{Aspect, Diff};
 pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
+pub(crate) use looking::{Algorithm, Cat, Cmp, Digest, Du, Find, Grep, Ls, Stat, Tree, When};
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use programs::{Completions, Links, Man};
 pub(crate) use quota::Quota;
@@ -200,8 +202,11 @@ impl Command {
                 | Self::Tree(_)
                 | Self::Cat(_)
                 | Self::Stat(_)
-                | Self::Find(_)
                 | Self::Diff(_)
+                | Self::Du(_)
+                | Self::Cmp(_)
+                | Self::Digest(_)
+                | Self::Grep(_)
                 | Self::Tar(_)
                 | Self::Info(_)
                 | Self::Df(_)
@@ -227,8 +232,12 @@ pub(crate) enum Command {
     Tree(Tree),
     Cat(Cat),
     Stat(Stat),
-    Find(Find),
+    Find(Box<Find>),
     Diff(Box<Diff>),
+    Grep(Box<Grep>),
+    Du(Du),
+    Digest(Digest),
+    Cmp(Cmp),
     Cp(Box<Cp>),
     Apply(Box<Apply>),
     Sync(Box<Sync>),
@@ -444,158 +453,6 @@ pub(crate) enum TableInit {
     Full,
     /// Those of unused inodes are left to the kernel after the first mount
     Lazy,
-}
-
-/// List directories and files
-#[derive(Debug, ClapArgs)]
-#[command(disable_help_flag = true)]
-#[command(after_help = "\
-Examples:
-  extant ls rootfs.img
-  extant ls -l rootfs.img:/etc
-  extant ls -R --json rootfs.img:/usr | jq .path
-  extant ls -R --mtree rootfs.img > manifest
-
-Times are UTC. With --json, one object per line; names that are not UTF-8 come in hexadecimal as \
-well (path_hex). With -R --mtree, a specification of mtree(5), which `extant mkfs --owners mtree:FILE` \
-reads back.")]
-pub(crate) struct Ls {
-    /// Directories and files to list
-    #[arg(required = true, value_name = "IMAGE[:/path]")]
-    pub(crate) paths: Vec<OsString>,
-    /// Mode, links, owner, size, time
-    #[arg(short)]
-    pub(crate) long: bool,
-    /// Directories below as well
-    #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
-    /// Names that begin with a dot as well
-    #[arg(short, long)]
-    pub(crate) all: bool,
-    /// Inode numbers
-    #[arg(short, long)]
-    pub(crate) inode: bool,
-    /// The directory itself, not what is in it
-    #[arg(short, long)]
-    pub(crate) directory: bool,
-    /// With -l, sizes with units (powers of 1024)
-    #[arg(short = 'h', long, conflicts_with = "json")]
-    pub(crate) human_readable: bool,
-    /// One name a line, as always
-    #[arg(short = '1')]
-    pub(crate) one: bool,
-    /// One JSON object per line, with everything known
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// With -R, a specification of mtree: owners, permissions, times, devices and links
-    #[arg(long, requires = "recursive", conflicts_with_all = ["json", "long", "directory"])]
-    pub(crate) mtree: bool,
-    /// Show this help
-    #[arg(long, action = clap::ArgAction::HelpLong)]
-    help: Option<bool>,
-}
-
-/// Show everything below a directory as a tree
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant tree rootfs.img:/etc
-  extant tree --max-depth 2 rootfs.img
-
-For programs there is `extant ls -R --json`.")]
-pub(crate) struct Tree {
-    /// Where to start
-    #[arg(value_name = "IMAGE[:/path]")]
-    pub(crate) path: OsString,
-    /// Levels to show
-    #[arg(short = 'L', long, value_name = "N")]
-    pub(crate) max_depth: Option<usize>,
-    /// Directories only
-    #[arg(short, long)]
-    pub(crate) dirs: bool,
-}
-
-/// Write the content of files to standard output
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant cat rootfs.img:/etc/os-release
-  extant cat rootfs.img:/boot/vmlinuz > vmlinuz
-  extant cat --verify rootfs.img:/boot/vmlinuz > vmlinuz")]
-pub(crate) struct Cat {
-    /// The files
-    #[arg(required = true, value_name = "IMAGE:/path")]
-    pub(crate) paths: Vec<OsString>,
-    /// Compare files that fs-verity protects with their hashes; nothing that differs is written
-    #[arg(long)]
-    pub(crate) verify: bool,
-}
-
-/// Show all that is known about a file
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant stat rootfs.img:/etc/passwd
-  extant stat --json rootfs.img:/bin/ping | jq .xattrs")]
-pub(crate) struct Stat {
-    /// The files; symbolic links stand for themselves
-    #[arg(required = true, value_name = "IMAGE[:/path]")]
-    pub(crate) paths: Vec<OsString>,
-    /// One JSON object per line
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Find files by name, type, size, owner or mode
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant find rootfs.img:/ --name '*.so' --json
-  extant find rootfs.img --type f --size +100M
-  extant find rootfs.img --perm /6000 --type f
-  extant find rootfs.img:/etc --max-depth 1 --print0 | xargs -0 -n1 echo
-
-All conditions given must hold. With --json, one object per line.")]
-pub(crate) struct Find {
-    /// Where to start
-    #[arg(value_name = "IMAGE[:/path]")]
-    pub(crate) path: OsString,
-    /// The name matches this pattern (`*`, `?`, `[a-z]`)
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) name: Option<OsString>,
-    /// The whole path matches this pattern; `*` matches `/` too
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) path_glob: Option<OsString>,
-    /// The type is one of these: f, d, l, c, b, p, s
-    #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',')]
-    pub(crate) types: Vec<char>,
-    /// The size is this, more than it (+1M) or less (-1M)
-    #[arg(long, value_name = "[+-]SIZE", allow_hyphen_values = true)]
-    pub(crate) size: Option<String>,
-    /// The mode is this (755), has all these bits (-4000) or any of them (/6000), in octal
-    #[arg(long, value_name = "[-/]MODE", allow_hyphen_values = true)]
-    pub(crate) perm: Option<String>,
-    /// The owner is this user number
-    #[arg(long, value_name = "UID")]
-    pub(crate) uid: Option<u32>,
-    /// The group is this number
-    #[arg(long, value_name = "GID")]
-    pub(crate) gid: Option<u32>,
-    /// The inode number is this
-    #[arg(long, value_name = "N")]
-    pub(crate) inum: Option<u32>,
-    /// Levels to go down at most
-    #[arg(long, value_name = "N")]
-    pub(crate) max_depth: Option<usize>,
-    /// Levels to go down before anything is shown
-    #[arg(long, value_name = "N")]
-    pub(crate) min_depth: Option<usize>,
-    /// End each path with a zero byte in place of a new line
-    #[arg(short = '0', long, conflicts_with = "json")]
-    pub(crate) print0: bool,
-    /// One JSON object per line, with everything known
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Write a tar archive of what is in an image

@@ -8,16 +8,20 @@ mod chattr;
 mod check;
 mod chmod;
 mod chown;
+mod cmp;
 mod completions;
 mod convert;
 mod cp;
 mod df;
 mod diff;
+mod digest;
+mod du;
 pub(crate) mod e2fsprogs;
 mod edit;
 mod exit_codes;
 mod fallocate;
 mod find;
+mod grep;
 mod info;
 mod links;
 mod ln;
@@ -51,6 +55,8 @@ mod verity;
 mod write;
 mod xattr;
 
+pub(crate) use find::marked as marked_words_of_find;
+
 use crate::args::{Args, Command};
 use crate::failure::Outcome;
 
@@ -66,6 +72,10 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Stat(args) => stat::run(&args, location),
         Command::Find(args) => find::run(&args, location),
         Command::Diff(args) => diff::run(&args, location),
+        Command::Grep(args) => grep::run(&args, location),
+        Command::Du(args) => du::run(&args, location),
+        Command::Digest(args) => digest::run(&args, location),
+        Command::Cmp(args) => cmp::run(&args, location),
         Command::Cp(args) => cp::run(&args, location),
         Command::Apply(args) => apply::run(&args, location),
         Command::Sync(args) => sync::run(&args, location),

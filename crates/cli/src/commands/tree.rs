@@ -3,19 +3,30 @@
 use crate::args::{Tree, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
+use crate::operands::read_each;
 use crate::output::Output;
-use extant::FileType;
+use extant::{FileType, Filesystem};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 pub(super) fn run(args: &Tree, location: &Whereabouts) -> Outcome {
-    let from = ImagePath::parse(&args.path)?;
-    let fs = from.open(location)?;
+    let mut output = Output::new();
+    let mut is_first = true;
+    let done = read_each(&args.paths, location, |fs, from| {
+        if !std::mem::take(&mut is_first) {
+            output.write_all(b"\n")?;
+        }
+        draw(args, fs, from, &mut output)
+    });
+    output.finish()?;
+    done
+}
+
+fn draw(args: &Tree, fs: &Filesystem, from: &ImagePath, output: &mut Output) -> Outcome {
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     if args.max_depth.is_none() {
         walk = walk.whole();
     }
-    let mut output = Output::new();
     // For each level above the current one: whether more names come after it.
     let mut more: Vec<bool> = Vec::new();
     let (mut directories, mut files, mut all_done) = (0u64, 0u64, true);
@@ -74,6 +85,5 @@ pub(super) fn run(args: &Tree, location: &Whereabouts) -> Outcome {
         },
         if files == 1 { "file" } else { "files" },
     )?;
-    output.finish()?;
     if all_done { Ok(()) } else { Err(Failure::Said) }
 }

@@ -6,7 +6,8 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Look into an image",
         &[
-            "ls", "tree", "cat", "stat", "find", "diff", "lsattr", "info", "df", "map",
+            "ls", "tree", "cat", "stat", "find", "grep", "du", "digest", "cmp", "diff", "lsattr",
+            "info", "df", "map",
         ],
     ),
     (
@@ -75,7 +76,10 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
 pub(super) fn uses_the_time(path: &[&str]) -> bool {
     // Only commands that change images have no use for a backup of the superblock.
     let changes_images = || location_options(path) == PART;
-    matches!(path, [] | ["cp" | "quota" | "man" | "xattr" | "acl"]) || changes_images()
+    matches!(
+        path,
+        [] | ["cp" | "find" | "quota" | "man" | "xattr" | "acl"]
+    ) || changes_images()
 }
 
 /// Manual pages of other programs that tell more about a command.
@@ -94,6 +98,10 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "stat" => &[("stat", "1")],
         "find" => &[("find", "1")],
         "diff" => &[("diff", "1"), ("cmp", "1")],
+        "grep" => &[("grep", "1")],
+        "du" => &[("du", "1")],
+        "digest" => &[("sha256sum", "1"), ("cksum", "1")],
+        "cmp" => &[("cmp", "1")],
         "cp" => &[("cp", "1"), ("fakeroot", "1")],
         "sync" => &[("rsync", "1"), ("fakeroot", "1")],
         "apply" => &[("tar", "1"), ("setfiles", "8")],

@@ -161,7 +161,7 @@ fn help_fills_every_width() {
                 if flag == "-h"
                     && words(&command)
                         .first()
-                        .is_some_and(|name| ["ls", "df", "chown"].contains(name))
+                        .is_some_and(|name| ["ls", "df", "du", "grep", "chown"].contains(name))
                 {
                     continue;
                 }

@@ -25,6 +25,7 @@ mod hostile_images;
 mod image_sources;
 mod inode_rules;
 mod large_files;
+mod looking;
 mod lost_metadata;
 mod making;
 mod manual_pages;

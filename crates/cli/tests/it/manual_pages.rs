@@ -139,7 +139,8 @@ fn pages_are_dated_by_the_release_or_by_the_epoch() {
 fn without_an_image(command: &[&str]) -> Vec<&'static str> {
     match command {
         ["mkfs"] => vec!["/none/image", "--size", "1M"],
-        ["mv" | "cp"] => vec!["/none/image:/a", "/none/image:/b"],
+        ["mv" | "cp" | "cmp"] => vec!["/none/image:/a", "/none/image:/b"],
+        ["grep"] => vec!["a", "/none/image:/a"],
         ["apply"] => vec!["/none/layer", "/none/image"],
         ["edit"] => vec!["/none/image", "-e", "rm /a"],
         ["ln"] => vec!["-s", "a", "/none/image:/b"],
@@ -185,8 +186,8 @@ fn exit_codes_are_those_of_the_page() {
         let is_as_e2fsck = codes.iter().any(|code| code == "8");
         let (failure, usage) = match words.first() {
             _ if is_as_e2fsck => (8, 16),
-            // 1 says that there are differences.
-            Some(&"diff") => (2, 2),
+            // 1 says that there are differences, or that nothing was found.
+            Some(&"cmp" | &"diff" | &"grep") => (2, 2),
             _ => (1, 2),
         };
         extant(words.iter().chain(&["--nonsense"])).fails(usage);
