@@ -319,3 +319,13 @@ fn a_device_whose_changes_go_elsewhere_is_a_vector_of_bytes() {
         Arc::new(CowDevice::new(below, changes).expect("room for changes"))
     });
 }
+
+#[test]
+fn an_overlay_that_spills_writes_is_a_vector_of_bytes() {
+    check_against_model("overlay with a spool", 100, || {
+        let below = Arc::new(MemoryDevice::new(SIZE));
+        let spool = Arc::new(MemoryDevice::new(SIZE));
+        let overlay = OverlayDevice::new(below, 1024).spill_writes(spool, 5 * 1024);
+        Arc::new(overlay.expect("a spool that is long enough"))
+    });
+}

@@ -72,6 +72,33 @@ fn writes_are_refused_unless_they_are_to_be_kept() {
 }
 
 #[test]
+fn blocks_that_memory_has_no_room_for_go_to_the_spool() {
+    let spool: SharedDevice = Arc::new(MemoryDevice::new(base().size()));
+    let overlay = OverlayDevice::new(base(), BLOCK as u32)
+        .spill_writes(Arc::clone(&spool), 2 * BLOCK as u64)
+        .expect("a spool that is long enough");
+    let mut expected = vec![1; 10 * BLOCK + 100];
+    for block in [7, 0, 3, 10, 3] {
+        let at = block * BLOCK + 5;
+        overlay.write_at(at as u64, &[9; 50]).expect("a write");
+        expected[at..at + 50].fill(9);
+    }
+    assert!(content(&overlay) == expected);
+    assert_eq!(overlay.memory_bytes(), 2 * BLOCK as u64);
+    assert_eq!(overlay.written_blocks(), [0, 3, 7, 10]);
+    // Whole blocks are there, and no others.
+    let mut spooled = vec![0; 10 * BLOCK + 100];
+    for block in [3, 10] {
+        let bytes = block * BLOCK..((block + 1) * BLOCK).min(expected.len());
+        spooled[bytes.clone()].copy_from_slice(&expected[bytes]);
+    }
+    assert!(content(&*spool) == spooled);
+    let short: SharedDevice = Arc::new(MemoryDevice::new(base().size() - 1));
+    let refused = OverlayDevice::new(base(), BLOCK as u32).spill_writes(short, 0);
+    assert!(matches!(refused, Err(DeviceError::OutOfRange { .. })));
+}
+
+#[test]
 fn a_replacement_must_be_one_block_on_the_device() {
     let mut overlay = OverlayDevice::new(base(), BLOCK as u32);
     overlay
