@@ -55,12 +55,13 @@ Usage: cargo xtask test";
 const HOSTILE_HELP: &str = "\
 Open, walk and read many mutated images: no panic, no hang, no memory beyond the budget.
 
-Usage: cargo xtask hostile [--meaning [--range A..B] [--kind NAME] [--class TEXT] [--workers N] [--dir DIR]]
+Usage: cargo xtask hostile [--meaning | --mend [--range A..B] [--kind NAME] [--class TEXT] [--workers N] [--dir DIR]]
                            [--images N] [--seed SEED]
 
 Options:
   --meaning     Change one thing at a time to what means something: read, checked, repaired, taken back and written to,
                 and compared with e2fsck and Linux (as root)
+  --mend        The same images, mended in memory: what comes out, beside what e2fsck leaves of a copy (as root)
   --images N    How many mutated images [default: 20000]
   --seed SEED   Repeat the run that printed this seed [default: from the clock]
   --range A..B  Of these, only those from number A up to before number B, so that a run can be cut in pieces
@@ -69,7 +70,7 @@ Options:
   --workers N   How many processes [default: one for each processor]
   --dir DIR     Keep the images and what was found there; the same run again goes on where it was ended
 
-The tests whose name contains `hostile` do the work, with --meaning those of the module `meaning`; an ordinary test run
+The tests whose name contains `hostile` do the work, with --meaning and --mend those of the module `meaning`; an ordinary test run
 gives them a budget.";
 
 const CHAINS_HELP: &str = "\
@@ -180,12 +181,16 @@ const MEANT_OPTIONS: &[(&str, &str)] = &[
 ];
 
 fn hostile(args: &[String]) -> ExitCode {
-    let (mut images, mut meaning) = (String::from("20000"), false);
+    let (mut images, mut meaning, mut mend) = (String::from("20000"), false, false);
     let mut settings: Vec<(&str, String)> = Vec::new();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         if arg == "--meaning" {
             meaning = true;
+            continue;
+        }
+        if arg == "--mend" {
+            (meaning, mend) = (true, true);
             continue;
         }
         let variable = match arg.as_str() {
@@ -206,8 +211,10 @@ fn hostile(args: &[String]) -> ExitCode {
         }
     }
     // The engine opens them, the checker judges them as e2fsck does.
-    let parts: &[(&str, &str, &str)] = if meaning {
-        &[("extant-fsck", "meaning::", "EXTANT_MEANT_IMAGES")]
+    let parts: &[(&str, &str, &str)] = if mend {
+        &[("extant-fsck", "meaning::mended", "EXTANT_MEANT_IMAGES")]
+    } else if meaning {
+        &[("extant-fsck", "meaning::mutants", "EXTANT_MEANT_IMAGES")]
     } else {
         &[
             ("extant-core", "hostile", "EXTANT_HOSTILE_IMAGES"),

@@ -1,6 +1,6 @@
 //! The error of this crate: which path, and why.
 
-use crate::export::Missing;
+use crate::export::{Missing, Unread};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::Place;
@@ -52,6 +52,11 @@ pub enum Cause {
     NotKept(&'static str),
     /// A copy has the whole content, but not everything else that the file had.
     Incomplete(Arc<[Missing]>),
+    /// Parts of a file cannot be read: it has no copy, or one with zeros there.
+    Unread(Arc<Unread>),
+    /// A file was mended in memory where its content lies: parts of what it held may be missing in
+    /// the copy, or another file's.
+    InDoubt,
     /// The operating system refused something outside the image. The path is that of the host.
     Host {
         /// What was tried, as a verb.
@@ -64,6 +69,12 @@ pub enum Cause {
 impl Cause {
     pub(crate) fn engine(source: EngineError) -> Self {
         Self::Image(ImageError(source))
+    }
+}
+
+impl From<EngineError> for ImageError {
+    fn from(source: EngineError) -> Self {
+        Self(source)
     }
 }
 
@@ -210,7 +221,9 @@ impl Error {
             Cause::DirectoryTwice
             | Cause::NameTwice
             | Cause::TooMuchData
+            | Cause::InDoubt
             | Cause::Unverifiable(_) => EUCLEAN,
+            Cause::Unread(unread) => unread.reason().errno(),
             Cause::Altered { .. } => EIO,
             Cause::BadName | Cause::NotKept(_) => EINVAL,
             Cause::TooDeep => ELOOP,
@@ -259,6 +272,10 @@ impl fmt::Display for Error {
                 "its content at byte {offset} is not what fs-verity protects"
             ),
             Cause::Unverifiable(what) => write!(f, "fs-verity cannot vouch for it: {what}"),
+            Cause::Unread(unread) => fmt::Display::fmt(unread, f),
+            Cause::InDoubt => f.write_str(
+                "where its content lies was mended: parts of it may be missing, or another file's",
+            ),
             Cause::Incomplete(missing) => {
                 f.write_str("copied without ")?;
                 for (index, missing) in missing.iter().enumerate() {

@@ -331,8 +331,20 @@ impl Filesystem {
         }
     }
 
+    #[cfg(feature = "mend")]
+    pub(crate) fn of_mount(mount: Mount) -> Self {
+        Self {
+            mount: Arc::new(mount),
+            caller: None,
+        }
+    }
+
     pub(crate) fn fs(&self) -> &Arc<Fs> {
         self.mount.fs()
+    }
+
+    pub(crate) fn mount(&self) -> &Mount {
+        &self.mount
     }
 
     /// The engine, and the caller that it is used for.

@@ -70,6 +70,7 @@
 //! | `formats` | no | images in formats: qcow2, VHD, VMDK, Android sparse, compressed |
 //! | `remote` | no | images behind HTTP and in object stores, by their URLs |
 //! | `tls` | no | NBD through TLS |
+//! | `mend` | no | reading a damaged file system as a repair would leave it |
 //! | `verity` | no | comparing content with the hashes of fs-verity: `File::fs_verity`, and `verify` when files are taken out |
 //! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
 //!
@@ -83,6 +84,8 @@
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
 //! | `transaction` | [`Transaction`]: changes that are made as a whole, or not at all |
+//! | `spool` | temporary files for what memory has no room for |
+//! | `mend` | reading a damaged file system as a repair would leave it (feature `mend`) |
 //! | `scouts` | threads that go ahead of a walk where the device is far |
 //! | `metadata` | [`Metadata`] |
 //! | [`device`] | what an implementation of [`BlockDevice`] is made of |
@@ -114,6 +117,8 @@ pub mod export;
 mod file;
 mod filesystem;
 mod freeze;
+#[cfg(feature = "mend")]
+pub mod mend;
 mod metadata;
 mod mount;
 mod open_options;
@@ -122,6 +127,7 @@ mod quota;
 mod read_dir;
 mod remove;
 mod scouts;
+mod spool;
 mod transaction;
 #[cfg(feature = "verity")]
 mod verity;

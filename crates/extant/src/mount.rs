@@ -1,6 +1,8 @@
 //! A file system in use.
 
-use extant_core::fs::Fs;
+use extant_core::fs::{Fs, Notice};
+use extant_format::Ino;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,11 +10,39 @@ use std::sync::Arc;
 /// that use it are gone.
 pub(crate) struct Mount {
     fs: Arc<Fs>,
+    /// Files whose content may not be what it was.
+    in_doubt: BTreeSet<Ino>,
+    /// Whether parts of files are known to be unreadable, or may well be.
+    is_damaged: bool,
 }
 
 impl Mount {
     pub(crate) fn new(fs: Arc<Fs>) -> Self {
-        Self { fs }
+        let is_cut = |notice: &Notice| matches!(notice, Notice::CutShort { .. });
+        Self {
+            is_damaged: fs.notices().iter().any(is_cut),
+            fs,
+            in_doubt: BTreeSet::new(),
+        }
+    }
+
+    /// One that was mended in memory.
+    #[cfg(feature = "mend")]
+    pub(crate) fn mended(fs: Arc<Fs>, in_doubt: BTreeSet<Ino>) -> Self {
+        Self {
+            fs,
+            in_doubt,
+            is_damaged: true,
+        }
+    }
+
+    /// Whether the content of a file may not be what it was.
+    pub(crate) fn is_in_doubt(&self, ino: Ino) -> bool {
+        self.in_doubt.contains(&ino)
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged
     }
 
     pub(crate) fn fs(&self) -> &Arc<Fs> {

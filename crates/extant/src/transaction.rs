@@ -1,11 +1,11 @@
 //! Changes that are made as a whole, or not at all.
 
+use crate::spool::spool;
 use crate::{Error, Filesystem, MountOptions, Result};
-use extant_blockdev::{FileOptions, SharedDevice};
+use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
 use extant_core::mount::Staged;
 use extant_image::{How, ImageLocation};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,15 +162,4 @@ fn whole(name: &Path, e: EngineError) -> Error {
         e @ EngineError::Device(_) => Error::engine(PathBuf::new(), e),
         e => Error::engine(name, e),
     }
-}
-
-/// A temporary file without a name, which takes room for what is written only.
-fn spool(size: u64) -> Result<SharedDevice> {
-    let folder = std::env::temp_dir();
-    let failed = |e: io::Error| Error::host("make a temporary file in", &folder, e);
-    let file = tempfile::tempfile_in(&folder).map_err(failed)?;
-    let device = FileOptions::create(size)
-        .adopt(file, folder.join("changes"))
-        .map_err(|e| failed(io::Error::other(e)))?;
-    Ok(Arc::new(device))
 }

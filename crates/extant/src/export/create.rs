@@ -1,10 +1,12 @@
 //! Making one file and filling it, beside an older one if there is one.
 
 use super::attributes::{self, Host};
+use super::gaps::Gaps;
 use super::missing::Missing;
 use super::plan::{Item, Place, Plan};
 use super::target::OpenDirs;
 use super::{Preserve, Report};
+use crate::mount::Mount;
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
@@ -31,9 +33,12 @@ const TRIES: u32 = 64;
 /// What one thread works with.
 pub(super) struct Maker<'a> {
     pub(super) fs: &'a Fs,
+    pub(super) mount: &'a Mount,
     pub(super) plan: &'a Plan,
     pub(super) preserve: Preserve,
     pub(super) devices: bool,
+    /// Whether a file is made of which parts cannot be read.
+    pub(super) partial: bool,
     #[cfg(feature = "verity")]
     pub(super) verify: bool,
     /// The destination's path, for messages.
@@ -128,13 +133,19 @@ impl Maker<'_> {
         let before = self.report.bytes;
         let dir = dirs.get(place.dir).map_err(host("open the directory of"))?;
         let name = self.plan.name(place.name);
+        let mut gaps = Gaps::default();
         match inode.file_type() {
-            FileType::Regular => self.regular(dir, name, &inode, &mut missing)?,
+            FileType::Regular => self.regular(dir, name, &inode, &mut missing, &mut gaps)?,
             FileType::Symlink => self.symlink(dir, name, &inode, &mut missing)?,
             FileType::Directory => return Err(Failure::Image(Cause::DirectoryTwice)),
             _ => self.special(dir, name, &inode, &mut missing)?,
         }
         self.lacks(|plan| plan.image_path(place), missing);
+        let in_doubt = self.mount.is_in_doubt(ino).then_some(Cause::InDoubt);
+        for cause in gaps.cause(true).into_iter().chain(in_doubt) {
+            let problem = Error::new(self.plan.image_path(place), cause);
+            self.report.problem(problem);
+        }
         Ok(self.report.bytes - before)
     }
 
@@ -168,6 +179,7 @@ impl Maker<'_> {
         name: &[u8],
         inode: &Inode,
         missing: &mut Vec<Missing>,
+        gaps: &mut Gaps,
     ) -> Result<(), Failure> {
         // Refused before anything is made.
         ops::read(self.fs, inode, 0, &mut [])?;
@@ -180,7 +192,7 @@ impl Maker<'_> {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = |name: &[u8]| extant_host::openat(dir, name, flags, mode);
         put(dir, name, "create", create, |file, _| {
-            self.content(file.as_fd(), inode)?;
+            self.content(file.as_fd(), inode, gaps)?;
             self.attributes(Host::Open(file.as_fd()), inode, true, missing);
             Ok(())
         })?;
@@ -199,12 +211,17 @@ impl Maker<'_> {
     }
 
     /// Copies the content; what has no blocks stays a hole.
-    fn content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<(), Failure> {
+    fn content(
+        &mut self,
+        file: BorrowedFd<'_>,
+        inode: &Inode,
+        gaps: &mut Gaps,
+    ) -> Result<(), Failure> {
         let size = inode.size();
         let end = if self.is_large(size) {
-            self.large_content(file, inode)?
+            self.large_content(file, inode, gaps)?
         } else {
-            self.own_content(file, inode)?
+            self.own_content(file, inode, gaps)?
         };
         if end < size {
             rustix::fs::ftruncate(file, size).map_err(host("set the size of"))?;
@@ -213,12 +230,25 @@ impl Maker<'_> {
     }
 
     /// Copies the content by this thread alone. Returns where what was written ends.
-    fn own_content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<u64, Failure> {
+    fn own_content(
+        &mut self,
+        file: BorrowedFd<'_>,
+        inode: &Inode,
+        gaps: &mut Gaps,
+    ) -> Result<u64, Failure> {
         let most = if self.is_far { FAR_CHUNK } else { CHUNK };
         let ahead = self.ahead.remove(&inode.ino());
         let mut end = 0;
         for piece in ops::extents(self.fs, inode) {
-            let piece = piece?;
+            let piece = match piece {
+                Ok(piece) => piece,
+                // Where the rest lies is not known.
+                Err(e) => {
+                    gaps.add(end..inode.size().max(end), e);
+                    self.has_gaps(gaps)?;
+                    break;
+                }
+            };
             if piece.unwritten {
                 continue;
             }
@@ -242,8 +272,10 @@ impl Maker<'_> {
                 let Some(buffer) = self.buffer.get_mut(..len) else {
                     break;
                 };
-                let read = ops::read(self.fs, inode, at, buffer)?;
-                let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
+                let read = gaps.read(self.fs, inode, at, buffer);
+                self.has_gaps(gaps)?;
+                let bytes = self.buffer.get(..read);
+                let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
                     break;
                 };
                 write_all_at(file, bytes, at).map_err(host("write"))?;
@@ -253,6 +285,17 @@ impl Maker<'_> {
             self.report.bytes += at - piece.offset;
         }
         Ok(end)
+    }
+
+    /// Gives up a file of which a part cannot be read, unless it is to be made all the same.
+    pub(super) fn has_gaps(&self, gaps: &mut Gaps) -> Result<(), Failure> {
+        if self.partial {
+            return Ok(());
+        }
+        match std::mem::take(gaps).cause(false) {
+            Some(cause) => Err(Failure::Image(cause)),
+            None => Ok(()),
+        }
     }
 
     fn symlink(

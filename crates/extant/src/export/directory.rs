@@ -166,9 +166,11 @@ impl<'a> Export<'a> {
     fn maker(&self) -> Maker<'a> {
         Maker {
             fs: self.fs.fs(),
+            mount: self.fs.mount(),
             plan: self.plan,
             preserve: self.options.preserve,
             devices: self.options.devices,
+            partial: self.options.partial,
             #[cfg(feature = "verity")]
             verify: self.options.verify,
             dest: self.dest,

@@ -3,6 +3,7 @@
 //! writes.
 
 use super::create::{Failure, Maker, host, write_all_at};
+use super::gaps::Gaps;
 use crate::Cause;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
@@ -63,6 +64,7 @@ impl Maker<'_> {
         &mut self,
         file: BorrowedFd<'_>,
         inode: &Inode,
+        gaps: &mut Gaps,
     ) -> Result<u64, Failure> {
         let (fs, readers) = (self.fs, self.readers);
         thread::scope(|scope| {
@@ -73,12 +75,14 @@ impl Maker<'_> {
             let mut places = Places {
                 extents: ops::extents(fs, inode),
                 rest: 0..0,
+                end: 0,
+                is_over: false,
             };
             let mut spare = Vec::new();
             let (mut asked, mut done, mut end) = (0, 0, 0);
             loop {
                 while asked - done < UNDER_WAY * readers
-                    && let Some(place) = places.next(&mut self.data_left)?
+                    && let Some(place) = self.next_place(&mut places, inode, gaps)?
                 {
                     let mut bytes: Vec<u8> = spare.pop().unwrap_or_default();
                     bytes.resize((place.end - place.start) as usize, 0);
@@ -93,9 +97,13 @@ impl Maker<'_> {
                 if asked == done {
                     return Ok(end);
                 }
-                let piece = lane(done).results.recv().map_err(|_| gone())?;
+                let mut piece = lane(done).results.recv().map_err(|_| gone())?;
                 done += 1;
-                let read = piece.read?;
+                let read = match piece.read {
+                    Ok(read) => read,
+                    Err(_) => gaps.read(fs, inode, piece.at, &mut piece.bytes),
+                };
+                self.has_gaps(gaps)?;
                 let bytes = piece.bytes.get(..read).unwrap_or(&piece.bytes);
                 write_all_at(file, bytes, piece.at).map_err(host("write"))?;
                 self.report.bytes += bytes.len() as u64;
@@ -103,6 +111,29 @@ impl Maker<'_> {
                 spare.push(piece.bytes);
             }
         })
+    }
+}
+
+impl Maker<'_> {
+    /// The next piece; none where the map is damaged, and where the rest lies is not known.
+    fn next_place<I: Iterator<Item = extant_core::Result<Extent>>>(
+        &mut self,
+        places: &mut Places<I>,
+        inode: &Inode,
+        gaps: &mut Gaps,
+    ) -> Result<Option<Range<u64>>, Failure> {
+        if places.is_over {
+            return Ok(None);
+        }
+        match places.next(&mut self.data_left) {
+            Err(Failure::Image(Cause::Image(why))) => {
+                places.is_over = true;
+                gaps.add_last(places.end..inode.size().max(places.end), why);
+                self.has_gaps(gaps)?;
+                Ok(None)
+            }
+            next => next,
+        }
     }
 }
 
@@ -118,6 +149,9 @@ struct Places<I> {
     extents: I,
     /// What is left of the extent that was come to.
     rest: Range<u64>,
+    /// Where that ends.
+    end: u64,
+    is_over: bool,
 }
 
 impl<I: Iterator<Item = extant_core::Result<Extent>>> Places<I> {
@@ -135,6 +169,7 @@ impl<I: Iterator<Item = extant_core::Result<Extent>>> Places<I> {
                 .checked_sub(extent.len)
                 .ok_or(Failure::Image(Cause::TooMuchData))?;
             self.rest = extent.offset..extent.offset.saturating_add(extent.len);
+            self.end = self.rest.end;
         }
         let start = self.rest.start;
         self.rest.start = self.rest.end.min(start + PIECE);

@@ -8,6 +8,7 @@
 //! | `large` | the content of large files of images behind servers |
 //! | `attributes` | giving it what it had besides content |
 //! | `missing` | what it could not be given |
+//! | `gaps` | what of its content could not be read |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
 //! | `tar` | [`to_tar`]: a pax archive, [`to_layer`]: a layer of a container image |
 //!
@@ -28,6 +29,7 @@
 mod attributes;
 mod create;
 mod directory;
+mod gaps;
 mod large;
 mod missing;
 mod plan;
@@ -35,6 +37,7 @@ mod tar;
 mod target;
 
 pub use directory::to_directory;
+pub use gaps::Unread;
 pub use missing::{Attribute, Missing};
 pub use tar::{LayerOptions, TarOptions, TarReport, to_layer, to_tar, to_tar_with};
 
@@ -93,6 +96,9 @@ pub struct ExportOptions<'a> {
     pub threads: usize,
     /// Whether device nodes are made. Pipes and sockets are made in any case.
     pub devices: bool,
+    /// Whether files of which a part cannot be read are made all the same, with zeros there. Such a
+    /// file is a problem in any case: see [`Cause::Unread`](crate::Cause::Unread).
+    pub partial: bool,
     /// Whether files that fs-verity protects are compared with their hashes before they are copied.
     /// One that differs is a problem, and is not there.
     #[cfg(feature = "verity")]
@@ -109,6 +115,7 @@ impl ExportOptions<'_> {
             preserve,
             threads: 0,
             devices: false,
+            partial: false,
             #[cfg(feature = "verity")]
             verify: false,
             progress: None,
@@ -172,7 +179,9 @@ pub struct Report {
     pub incomplete: Vec<Error>,
     /// How many files lack something.
     pub incomplete_count: u64,
-    /// What could not be done, the first thousand.
+    /// What could not be done, or not all of it, the first thousand: files that are not there, and
+    /// such as are there with parts that are zeros or in doubt
+    /// ([`Cause::Unread`](crate::Cause::Unread), [`Cause::InDoubt`](crate::Cause::InDoubt)).
     pub problems: Vec<Error>,
     /// How much could not be done.
     pub problem_count: u64,

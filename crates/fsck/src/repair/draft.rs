@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use extant_format::Ino;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_jbd2::{ReplayedBlocks, ReplayedDevice};
 use std::collections::BTreeSet;
@@ -60,11 +61,63 @@ pub(super) struct Draft {
     moves: Vec<Move>,
     fixes: Vec<Fix>,
     by_code: [u64; Code::ALL.len()],
+    /// Inodes whose content may not be what it was: see [`IN_DOUBT`].
+    in_doubt: BTreeSet<Ino>,
+    /// Whether it is for writing, step by step.
+    is_written: bool,
 }
+
+/// Bytes of blocks that are kept in memory where there is a spool.
+const IN_MEMORY: u64 = 64 << 20;
+
+/// A state of a draft to which it can be taken back.
+pub(super) struct Mark {
+    steps: usize,
+    mounted: SharedDevice,
+    held: BTreeSet<u64>,
+    first: BTreeSet<u64>,
+    moves: usize,
+    fixes: usize,
+    by_code: [u64; Code::ALL.len()],
+    in_doubt: BTreeSet<Ino>,
+}
+
+/// What is mended by leaving out what makes no sense, or by a choice between two files: what the
+/// file held there before the damage is not known.
+const IN_DOUBT: &[Code] = &[
+    Code::ExtentNode,
+    Code::ExtentChecksum,
+    Code::ExtentIndexStart,
+    Code::ExtentMisaligned,
+    Code::IndirectPointer,
+    Code::BlockShared,
+    Code::BlockOfMetadata,
+    Code::InlineData,
+    Code::MapAbandoned,
+];
 
 impl Draft {
     pub(super) fn new(base: SharedDevice, block_size: u32) -> Self {
         let overlay = OverlayDevice::new(Arc::clone(&base), block_size).keep_writes();
+        Self::over(base, block_size, overlay, true)
+    }
+
+    /// A draft that is read and never written, so that it has no steps. What it has no room for in
+    /// memory goes to a spool, if there is one.
+    pub(super) fn for_reading(
+        base: SharedDevice,
+        block_size: u32,
+        spool: Option<SharedDevice>,
+    ) -> Result<Self> {
+        let overlay = OverlayDevice::new(Arc::clone(&base), block_size);
+        let overlay = match spool {
+            Some(spool) => overlay.spill_writes(spool, IN_MEMORY)?,
+            None => overlay.keep_writes(),
+        };
+        Ok(Self::over(base, block_size, overlay, false))
+    }
+
+    fn over(base: SharedDevice, block_size: u32, overlay: OverlayDevice, is_written: bool) -> Self {
         let overlay = Arc::new(overlay);
         Self {
             mounted: Arc::clone(&base),
@@ -72,6 +125,8 @@ impl Draft {
             steps: vec![Arc::clone(&overlay)],
             overlay,
             block_size,
+            in_doubt: BTreeSet::new(),
+            is_written,
             held: BTreeSet::new(),
             first: BTreeSet::new(),
             moves: Vec::new(),
@@ -108,9 +163,46 @@ impl Draft {
     /// Has all that changed so far written, and made durable, before anything that changes from now
     /// on: what a journal held is at home, and the journal empty.
     pub(super) fn end_step(&mut self) {
+        if self.is_written {
+            self.begin_step();
+        }
+    }
+
+    fn begin_step(&mut self) {
         let overlay = OverlayDevice::new(self.device(), self.block_size).keep_writes();
         self.overlay = Arc::new(overlay);
         self.steps.push(Arc::clone(&self.overlay));
+    }
+
+    /// Takes note of what has changed so far.
+    pub(super) fn mark(&mut self) -> Mark {
+        let mark = Mark {
+            steps: self.steps.len(),
+            mounted: Arc::clone(&self.mounted),
+            held: self.held.clone(),
+            first: self.first.clone(),
+            moves: self.moves.len(),
+            fixes: self.fixes.len(),
+            by_code: self.by_code,
+            in_doubt: self.in_doubt.clone(),
+        };
+        self.begin_step();
+        mark
+    }
+
+    /// Forgets what has changed since a mark.
+    pub(super) fn back_to(&mut self, mark: Mark) {
+        self.steps.truncate(mark.steps);
+        if let Some(last) = self.steps.last() {
+            self.overlay = Arc::clone(last);
+        }
+        self.mounted = mark.mounted;
+        self.held = mark.held;
+        self.first = mark.first;
+        self.moves.truncate(mark.moves);
+        self.fixes.truncate(mark.fixes);
+        self.by_code = mark.by_code;
+        self.in_doubt = mark.in_doubt;
     }
 
     /// Bytes in a block.
@@ -172,6 +264,9 @@ impl Draft {
 
     /// Takes note of a fix.
     pub(super) fn fix(&mut self, code: Code, place: Place, text: impl Into<String>) {
+        if IN_DOUBT.contains(&code) {
+            self.in_doubt.extend(place.ino);
+        }
         if let Some(count) = self.by_code.get_mut(code as usize) {
             *count += 1;
             if *count <= KEPT {
@@ -189,6 +284,11 @@ impl Draft {
     /// Whether anything with this code was mended.
     pub(super) fn has(&self, code: Code) -> bool {
         self.by_code.get(code as usize).is_some_and(|n| *n > 0)
+    }
+
+    /// Inodes whose content may not be what it was.
+    pub(super) fn in_doubt(&self) -> &BTreeSet<Ino> {
+        &self.in_doubt
     }
 
     pub(super) fn into_parts(self) -> (Vec<Fix>, u64, Changes) {

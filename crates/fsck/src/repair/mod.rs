@@ -12,6 +12,7 @@
 //! | `rounds` | the stages, and what they do until a check finds nothing for them |
 //! | `draft` | the changes so far, and what they are for |
 //! | `net` | what could be read before and could not be afterwards |
+//! | [`mend`] | a repair that is read and never written |
 //! | `undo` | files that take changes back |
 //! | `in_progress` | writing: in which order, and what the superblock says meanwhile |
 //! | `space` | free blocks |
@@ -59,6 +60,7 @@ mod journal;
 mod layout;
 mod map_builder;
 mod maps;
+pub mod mend;
 mod net;
 mod options;
 mod orphans;

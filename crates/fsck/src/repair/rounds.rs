@@ -4,14 +4,14 @@ use super::draft::Draft;
 use super::options::Options;
 use super::work::Work;
 use super::{
-    bitmaps, clones, dirs, groups, inodes, journal, maps, orphans, quota, root, special,
+    bitmaps, clones, dirs, groups, inodes, journal, maps, net, orphans, quota, root, special,
     superblock, system_files, tree, xattrs,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::{Report, Sink};
 use crate::survey::{self, Input, Survey};
-use crate::{Progress, Severity};
-use std::collections::HashMap;
+use crate::{Code, Progress, Severity};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Rounds after which a repair that still finds something new to do is ended: what is left is
@@ -52,6 +52,10 @@ const PLACES: usize = 2;
 /// The stages that may make a journal readable in which something waits.
 const BEFORE_REPLAY: usize = 3;
 
+/// The first of the stages that keep books: of quotas, of what is free, of the state. They come
+/// last, when all else is found right, and reading files does not ask for what they mend.
+const BOOKS: usize = STAGES.len() - 3;
+
 /// Checks the file system as it would be with the changes so far.
 pub(super) fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
     let input = Input {
@@ -71,49 +75,132 @@ pub(super) fn rounds(
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Survey> {
-    let mut seen: HashMap<u64, u32> = HashMap::new();
-    let mut waiting = journal::replay_or_wait(draft, options)?;
-    let mut survey = look(draft, progress)?;
-    for _ in 0..ROUNDS_MAX {
-        // Stages that undo each other's work would go on for ever.
-        let times = seen.entry(fingerprint(&survey.report)).or_default();
-        *times += 1;
-        if *times > 2 {
-            break;
+    Rounds::new(options).run(draft, progress)
+}
+
+/// How the rounds go.
+pub(super) struct Rounds {
+    options: Options,
+    /// What comes of it is read and never written: no more checks follow the last stages.
+    for_reading: bool,
+    /// Books are kept only where reading asks for it.
+    without_books: bool,
+    /// What a stage does is taken back where it fails, or loses files that could be read, and it
+    /// does nothing more.
+    careful: bool,
+    given_up: BTreeSet<usize>,
+}
+
+impl Rounds {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            for_reading: false,
+            without_books: false,
+            careful: false,
+            given_up: BTreeSet::new(),
         }
-        let before = draft.count();
-        let lost = survey.volume.groups.iter().any(|group| !group.located);
-        let stages = match (lost, &waiting) {
-            (true, _) => PLACES,
-            (false, Some(_)) => BEFORE_REPLAY,
-            (false, None) => STAGES.len(),
-        };
-        for stage in STAGES.iter().take(stages) {
-            stage(&mut Work::new(&survey, draft, options))?;
-            if draft.count() > before {
+    }
+
+    /// Rounds for what is only read, stage by stage: `careful`ly or not, and with books unless the
+    /// device ends too early.
+    pub(super) fn for_reading(options: Options, careful: bool, is_cut: bool) -> Self {
+        Self {
+            for_reading: true,
+            without_books: is_cut,
+            careful,
+            ..Self::new(options)
+        }
+    }
+
+    pub(super) fn run(mut self, draft: &mut Draft, progress: &dyn Progress) -> Result<Survey> {
+        let options = self.options;
+        let mut seen: HashMap<u64, u32> = HashMap::new();
+        let mut waiting = journal::replay_or_wait(draft, options)?;
+        let mut survey = look(draft, progress)?;
+        for _ in 0..ROUNDS_MAX {
+            // Stages that undo each other's work would go on for ever.
+            let times = seen.entry(fingerprint(&survey.report)).or_default();
+            *times += 1;
+            if *times > 2 {
                 break;
             }
+            let before = draft.count();
+            let lost = survey.volume.groups.iter().any(|group| !group.located);
+            let stages = match (lost, &waiting) {
+                (true, _) => PLACES,
+                (false, Some(_)) => BEFORE_REPLAY,
+                (false, None) => STAGES.len(),
+            };
+            let needs_books = !self.without_books || survey.report.has(Code::GroupChecksum);
+            let stages = if needs_books {
+                stages
+            } else {
+                stages.min(BOOKS)
+            };
+            let last = self.round(&survey, draft, stages)?;
+            // No stage may decide that nothing waits.
+            if let Some(why) = &waiting
+                && !draft.superblock()?.needs_recovery()
+            {
+                return Err(journal::refused(why));
+            }
+            if self.for_reading && waiting.is_none() && last.is_some_and(|stage| stage >= BOOKS) {
+                break;
+            }
+            if draft.count() == before {
+                match &waiting {
+                    Some(why) if options.discard_journal => journal::discard(draft, why)?,
+                    _ => break,
+                }
+            }
+            waiting = journal::replay_or_wait(draft, options)?;
+            survey = look(draft, progress)?;
         }
-        // No stage may decide that nothing waits.
-        if let Some(why) = &waiting
-            && !draft.superblock()?.needs_recovery()
-        {
-            return Err(journal::refused(why));
+        if waiting.is_some() || draft.superblock()?.needs_recovery() {
+            let why = waiting.unwrap_or_else(|| "no journal is found".to_owned());
+            return Err(journal::refused(&why));
         }
-        if draft.count() == before {
-            match &waiting {
-                Some(why) if options.discard_journal => journal::discard(draft, why)?,
-                _ => break,
+        Ok(survey)
+    }
+
+    /// Lets the first so many stages work until one has done something, and returns which.
+    fn round(
+        &mut self,
+        survey: &Survey,
+        draft: &mut Draft,
+        stages: usize,
+    ) -> Result<Option<usize>> {
+        for (number, stage) in STAGES.iter().enumerate().take(stages) {
+            if self.given_up.contains(&number) {
+                continue;
+            }
+            let before = draft.count();
+            let mark = self.careful.then(|| draft.mark());
+            let done = stage(&mut Work::new(survey, draft, self.options));
+            let Some(mark) = mark else {
+                done?;
+                if draft.count() > before {
+                    return Ok(Some(number));
+                }
+                continue;
+            };
+            let is_failure = match done {
+                Err(e @ Error::Device(_)) => return Err(e),
+                Err(_) => true,
+                Ok(()) => draft.count() > before && net::losses(draft)?.1 > 0,
+            };
+            if is_failure {
+                draft.back_to(mark);
+                self.given_up.insert(number);
+            } else if draft.count() > before {
+                return Ok(Some(number));
+            } else {
+                draft.back_to(mark);
             }
         }
-        waiting = journal::replay_or_wait(draft, options)?;
-        survey = look(draft, progress)?;
+        Ok(None)
     }
-    if waiting.is_some() || draft.superblock()?.needs_recovery() {
-        let why = waiting.unwrap_or_else(|| "no journal is found".to_owned());
-        return Err(journal::refused(&why));
-    }
-    Ok(survey)
 }
 
 fn fingerprint(report: &Report) -> u64 {

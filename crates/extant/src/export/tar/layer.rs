@@ -7,7 +7,7 @@
 //! file with several names comes with all of them if one of them changed, so that no program has to
 //! find a name of an older layer for it.
 
-use super::{Archive, Header, Next, TarReport, kind, next_of};
+use super::{Archive, Header, Next, TarReport, is_about_the_name, kind, next_of};
 use crate::compare::{Aspects, CompareOptions, Exclude, Side, What, Which, compare};
 use crate::export::{Progress, data_limit};
 use crate::read_dir::join;
@@ -88,6 +88,9 @@ pub fn to_layer(
     let mut layer = Layer {
         archive: Archive {
             fs: fs.fs(),
+            mount: fs.mount(),
+            partial: false,
+            buffer: Vec::new(),
             writer,
             written: 0,
             linked: HashMap::new(),
@@ -107,7 +110,7 @@ pub fn to_layer(
     let mut walk = fs.walk(start)?.whole();
     while let Some(next) = next_of(&mut walk) {
         match next {
-            Next::Failed(e) => return Err(e),
+            Next::LeftOut(e) if !is_about_the_name(&e) => return Err(e),
             Next::LeftOut(e) => layer.archive.report.leave_out(e),
             Next::Member(entry) => {
                 if !layer.entry(entry)? {
@@ -118,6 +121,10 @@ pub fn to_layer(
     }
     if layer.archive.report.members == 0 {
         layer.make_way_to_start(fs)?;
+    }
+    // A layer of which anything is missing would take files away.
+    if let Some(e) = layer.archive.report.incomplete.pop() {
+        return Err(e);
     }
     layer.archive.finish()
 }

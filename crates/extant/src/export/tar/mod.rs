@@ -16,6 +16,9 @@ mod sparse;
 pub use layer::{LayerOptions, to_layer};
 
 use super::{Progress, data_limit};
+use crate::export::gaps::Gaps;
+use crate::export::missing::{Attribute, Missing};
+use crate::mount::Mount;
 use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, Walk, WalkEntry};
 use extant_core::Error as EngineError;
 use extant_core::fs::Fs;
@@ -29,7 +32,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes copied at once.
@@ -40,6 +43,8 @@ const TOGETHER: usize = 512;
 const MOST_TOGETHER: u64 = 8 << 20;
 /// Bytes of holes of a file that are written as zeros, where holes are to be.
 const MOST_FILLED: u64 = 1 << 30;
+/// Bytes of content that are read before the header is written.
+const READ_BEFORE: u64 = 4 << 20;
 /// Archives end in a multiple of this, filled with zeros.
 const RECORD: u64 = 20 * UNIT as u64;
 
@@ -51,12 +56,19 @@ pub struct TarReport {
     pub members: u64,
     /// Bytes of the archive.
     pub bytes: u64,
-    /// Files that are not in the archive, the first thousand: sockets, which tar cannot hold, and
-    /// what has a name that no file may have, or that its directory has twice ([`Cause::BadName`],
-    /// [`Cause::NameTwice`]). With a directory all that is below it is left out.
+    /// Files that are not in the archive, the first thousand: sockets, which tar cannot hold, what
+    /// has a name that no file may have, or that its directory has twice ([`Cause::BadName`],
+    /// [`Cause::NameTwice`]), and what cannot be read ([`Cause::Image`], [`Cause::Unread`]). With a
+    /// directory all that is below it is left out.
     pub left_out: Vec<Error>,
     /// How many these are.
     pub left_out_count: u64,
+    /// Files that are in the archive and not all of it, the first thousand: parts are zeros that
+    /// cannot be read, or in doubt, or attributes are missing ([`Cause::Unread`],
+    /// [`Cause::InDoubt`], [`Cause::Incomplete`]).
+    pub incomplete: Vec<Error>,
+    /// How many these are.
+    pub incomplete_count: u64,
 }
 
 impl TarReport {
@@ -64,6 +76,13 @@ impl TarReport {
         self.left_out_count += 1;
         if self.left_out.len() < super::MOST_PROBLEMS {
             self.left_out.push(problem);
+        }
+    }
+
+    fn lacks(&mut self, problem: Error) {
+        self.incomplete_count += 1;
+        if self.incomplete.len() < super::MOST_PROBLEMS {
+            self.incomplete.push(problem);
         }
     }
 }
@@ -75,9 +94,14 @@ impl TarReport {
 /// 1.0), device nodes, access control lists (`SCHILY.acl.*`) and all extended attributes
 /// (`SCHILY.xattr.*`).
 ///
+/// What cannot be read does not stop the others: see [`TarReport::left_out`] and
+/// [`TarReport::incomplete`]. A file of more than 4 MiB whose content turns out to be unreadable
+/// when its header is written already stays, with zeros. Of a file system that was cut short, or
+/// was mended, large files are read once before.
+///
 /// # Errors
-/// When `path` does not exist, anything below it that has a place in the archive cannot be read, or
-/// writing fails. The archive is then without its end, so that no program takes it for a whole one.
+/// When `path` does not exist, files claim more data than there is room for, or writing fails. The
+/// archive is then without its end, so that no program takes it for a whole one.
 pub fn to_tar(
     fs: &Filesystem,
     path: impl AsRef<Path>,
@@ -99,6 +123,8 @@ pub struct TarOptions<'a> {
     /// archived. One that differs ends the archive.
     #[cfg(feature = "verity")]
     pub verify: bool,
+    /// Whether files of which a part cannot be read are archived all the same, with zeros there.
+    pub partial: bool,
     /// Called as the work goes on.
     pub progress: Option<&'a dyn Fn(Progress)>,
 }
@@ -126,6 +152,9 @@ pub fn to_tar_with(
     let mut walk = fs.walk(path)?.whole();
     let mut archive = Archive {
         fs: fs.fs(),
+        mount: fs.mount(),
+        partial: options.partial,
+        buffer: Vec::new(),
         writer,
         written: 0,
         linked: HashMap::new(),
@@ -157,11 +186,17 @@ pub fn to_tar_with(
                     archive.report.leave_out(e);
                     continue;
                 }
-                Next::Failed(e) => return Err(e),
             };
             let name = member_name(path, &entry);
             let before = archive.written;
-            archive.member(&entry, &name)?;
+            match archive.member(&entry, &name) {
+                // Nothing of it has been written.
+                Err(e) if is_of_the_file(&e) => {
+                    archive.linked.remove(&entry.inode().ino().get());
+                    archive.report.leave_out(e);
+                }
+                done => done?,
+            }
             if let Some(tell) = progress {
                 tell(Progress::Done {
                     files: 1,
@@ -175,15 +210,13 @@ pub fn to_tar_with(
 /// What a walk comes to.
 enum Next {
     Member(WalkEntry),
-    /// It has no place in an archive, nor what is below it.
+    /// It has no place in an archive, nor what is below it, or cannot be read.
     LeftOut(Error),
-    Failed(Error),
 }
 
 fn next_of(walk: &mut Walk) -> Option<Next> {
     Some(match walk.next()? {
-        Err(e) if is_about_the_name(&e) => Next::LeftOut(e),
-        Err(e) => Next::Failed(e),
+        Err(e) => Next::LeftOut(e),
         Ok(entry) => match entry.check_name() {
             Err(e) => {
                 walk.skip_children();
@@ -196,7 +229,12 @@ fn next_of(walk: &mut Walk) -> Option<Next> {
 
 /// Whether nothing is wrong with what lies there, only with the place.
 fn is_about_the_name(e: &Error) -> bool {
-    matches!(e.cause(), Cause::BadName | Cause::DirectoryTwice)
+    matches!(e.cause(), Cause::BadName | Cause::NameTwice | Cause::DirectoryTwice)
+}
+
+/// Whether something is wrong with one file, and others may be read.
+fn is_of_the_file(e: &Error) -> bool {
+    matches!(e.cause(), Cause::Image(_) | Cause::Unread(_))
 }
 
 /// The name of a member: relative to the start, a directory's with a `/` behind it.
@@ -217,6 +255,11 @@ fn member_name(start: &Path, entry: &WalkEntry) -> Vec<u8> {
 
 struct Archive<'a, W> {
     fs: &'a Fs,
+    mount: &'a Mount,
+    /// Whether a file is archived of which parts cannot be read.
+    partial: bool,
+    /// Content that is read before its header is written.
+    buffer: Vec<u8>,
     writer: W,
     written: u64,
     /// Names of files with several names, by inode number.
@@ -236,7 +279,7 @@ impl<W: Write> Archive<'_, W> {
     fn read_ahead(&mut self, some: &[Next]) {
         let inode = |next: &Next| match next {
             Next::Member(entry) => Some(Arc::clone(entry.inode())),
-            Next::LeftOut(_) | Next::Failed(_) => None,
+            Next::LeftOut(_) => None,
         };
         let inodes: Vec<Arc<Inode>> = some.iter().filter_map(inode).collect();
         ops::content_ahead(self.fs, inodes.iter(), Ahead::Attributes);
@@ -285,7 +328,7 @@ impl<W: Write> Archive<'_, W> {
         let records = if kind == kind::HARD_LINK {
             Records::default()
         } else {
-            self.attributes(entry)?
+            self.attributes(entry)
         };
         self.header(entry, name, kind, link, 0, records)
     }
@@ -299,7 +342,8 @@ impl<W: Write> Archive<'_, W> {
             let compared = crate::verity::compare(self.fs, inode);
             compared.map_err(|why| Error::new(entry.path(), why.0))?;
         }
-        let map = DataMap::read(self.fs, inode, entry.path())?;
+        let mut gaps = Gaps::default();
+        let map = DataMap::read(self.fs, inode, &mut gaps);
         let data = map.data_len();
         self.data_left = self
             .data_left
@@ -311,7 +355,13 @@ impl<W: Write> Archive<'_, W> {
             map
         };
         let data = map.data_len();
-        let mut records = self.attributes(entry)?;
+        let is_read = self.read_before(inode, &map, &mut gaps);
+        if !self.partial
+            && let Some(cause) = std::mem::take(&mut gaps).cause(false)
+        {
+            return Err(Error::new(entry.path(), cause));
+        }
+        let mut records = self.attributes(entry);
         if map.has_holes() {
             let front = map.encode();
             records.push(b"GNU.sparse.major", b"1");
@@ -325,14 +375,61 @@ impl<W: Write> Archive<'_, W> {
         } else {
             self.header(entry, name, kind::FILE, b"", data, records)?;
         }
-        for range in &map.ranges {
-            self.content(inode, range.clone(), entry.path())?;
+        if is_read {
+            self.written += data;
+            self.writer.write_all(&self.buffer).map_err(write_failed)?;
+        } else {
+            // What could not be read a moment ago is found again.
+            let mut now = Gaps::default();
+            for range in &map.ranges {
+                self.content(inode, range.clone(), &mut now)?;
+            }
+            if gaps.is_empty() {
+                gaps = now;
+            }
+        }
+        let in_doubt = self.mount.is_in_doubt(inode.ino());
+        let in_doubt = in_doubt.then_some(Cause::InDoubt);
+        for cause in gaps.cause(true).into_iter().chain(in_doubt) {
+            self.report.lacks(Error::new(entry.path(), cause));
         }
         self.pad(UNIT as u64)
     }
 
-    /// Copies a range of a file, all of which has to be there: the header has said so.
-    fn content(&mut self, inode: &Inode, range: std::ops::Range<u64>, path: &Path) -> Result<()> {
+    /// Reads the content of a file before its header says that there is some: all of it into
+    /// memory, if it is small. A large one is read only where parts are likely to be missing.
+    /// Returns whether it is in memory.
+    fn read_before(&mut self, inode: &Inode, map: &DataMap, gaps: &mut Gaps) -> bool {
+        let is_small = map.data_len() <= READ_BEFORE;
+        if self.ahead.contains_key(&inode.ino().get()) || !is_small && !self.mount.is_damaged() {
+            return false;
+        }
+        self.buffer.clear();
+        for range in &map.ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(CHUNK as u64) as usize;
+                let begin = if is_small { self.buffer.len() } else { 0 };
+                self.buffer.resize(begin + len, 0);
+                let chunk = self.buffer.get_mut(begin..).unwrap_or_default();
+                let read = gaps.read(self.fs, inode, at, chunk);
+                chunk.get_mut(read..).unwrap_or_default().fill(0);
+                at += len as u64;
+                if !gaps.is_empty() && !self.partial {
+                    return false;
+                }
+            }
+        }
+        is_small
+    }
+
+    /// Copies a range of a file, in whose place there has to be something: the header has said so.
+    fn content(
+        &mut self,
+        inode: &Inode,
+        range: std::ops::Range<u64>,
+        gaps: &mut Gaps,
+    ) -> Result<()> {
         if let Some(content) = self.ahead.get(&inode.ino().get())
             && let Some(bytes) = content.get(range.start as usize..range.end as usize)
         {
@@ -348,9 +445,10 @@ impl<W: Write> Archive<'_, W> {
             let Some(bytes) = buffer.get_mut(..len) else {
                 break;
             };
-            let read = ops::read(self.fs, inode, at, bytes).map_err(|e| Error::engine(path, e))?;
+            let read = gaps.read(self.fs, inode, at, bytes);
             if read < len {
-                return Err(Error::engine(path, EngineError::Stale));
+                bytes.get_mut(read..).unwrap_or_default().fill(0);
+                gaps.add(at + read as u64..at + len as u64, EngineError::Stale);
             }
             let bytes = buffer.get(..len).unwrap_or(&[]);
             self.written += len as u64;
@@ -360,30 +458,37 @@ impl<W: Write> Archive<'_, W> {
         Ok(())
     }
 
-    /// Times, extended attributes and access control lists.
-    fn attributes(&self, entry: &WalkEntry) -> Result<Records> {
-        let inode = entry.inode();
+    /// Times, extended attributes and access control lists. Attributes that cannot be read are
+    /// missing, which is told.
+    fn attributes(&mut self, entry: &WalkEntry) -> Records {
         let mut records = Records::default();
-        let mtime = inode.disk().mtime;
-        let fits = u64::try_from(mtime.secs).is_ok_and(|secs| secs <= ELEVEN_DIGITS);
-        if mtime.nanos != 0 || !fits {
-            records.push(b"mtime", decimal(mtime).as_bytes());
+        if let Err(e) = self.all_attributes(entry, &mut records) {
+            records = Records::default();
+            times(entry.inode(), &mut records);
+            let e = Error::engine(PathBuf::new(), e);
+            let missing = [Missing::new(Attribute::Xattrs, e)];
+            let cause = Cause::Incomplete(missing.into());
+            self.report.lacks(Error::new(entry.path(), cause));
         }
-        let engine = |e| Error::engine(entry.path(), e);
+        records
+    }
+
+    fn all_attributes(&self, entry: &WalkEntry, records: &mut Records) -> extant_core::Result<()> {
+        let inode = entry.inode();
+        times(inode, records);
         for (key, which) in [
             (&b"SCHILY.acl.access"[..], AclKind::Access),
             (b"SCHILY.acl.default", AclKind::Default),
         ] {
-            if let Some(acl) = ops::acl(self.fs, inode, which).map_err(engine)? {
+            if let Some(acl) = ops::acl(self.fs, inode, which)? {
                 records.push(key, acl_text(&acl).as_bytes());
             }
         }
         ops::for_each_xattr(self.fs, inode, |name, value| {
             records.push(&[b"SCHILY.xattr.", &escaped_key(name)[..]].concat(), value);
             ControlFlow::<()>::Continue(())
-        })
-        .map_err(engine)?;
-        Ok(records)
+        })?;
+        Ok(())
     }
 
     /// Writes the header of a member, and an extended one before it for all that does not fit.
@@ -485,6 +590,15 @@ impl<W: Write> Archive<'_, W> {
         self.writer.flush().map_err(write_failed)?;
         self.report.bytes = self.written;
         Ok(self.report)
+    }
+}
+
+/// The time of the last change, where the header has no room for it.
+fn times(inode: &Inode, records: &mut Records) {
+    let mtime = inode.disk().mtime;
+    let fits = u64::try_from(mtime.secs).is_ok_and(|secs| secs <= ELEVEN_DIGITS);
+    if mtime.nanos != 0 || !fits {
+        records.push(b"mtime", decimal(mtime).as_bytes());
     }
 }
 

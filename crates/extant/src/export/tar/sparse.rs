@@ -1,12 +1,11 @@
 //! Files with holes, in the form `GNU.sparse` 1.0: a map of the data in front of the data.
 
 use super::header::UNIT;
-use crate::{Error, Result};
+use crate::export::gaps::Gaps;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
 use extant_core::ops;
 use std::ops::Range;
-use std::path::Path;
 
 /// Where a file has data: ascending, disjoint, not touching, in bytes.
 #[derive(Debug)]
@@ -16,11 +15,19 @@ pub(super) struct DataMap {
 }
 
 impl DataMap {
-    /// Reads where the file has data. Blocks that were never written count as holes.
-    pub(super) fn read(fs: &Fs, inode: &Inode, path: &Path) -> Result<Self> {
+    /// Reads where the file has data, as far as that can be read. Blocks that were never written
+    /// count as holes.
+    pub(super) fn read(fs: &Fs, inode: &Inode, gaps: &mut Gaps) -> Self {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for piece in ops::extents(fs, inode) {
-            let piece = piece.map_err(|e| Error::engine(path, e))?;
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(e) => {
+                    let end = ranges.last().map_or(0, |last| last.end);
+                    gaps.add_last(end..inode.size().max(end), e.into());
+                    break;
+                }
+            };
             if piece.unwritten || piece.len == 0 {
                 continue;
             }
@@ -30,10 +37,10 @@ impl DataMap {
                 _ => ranges.push(piece.offset..end),
             }
         }
-        Ok(Self {
+        Self {
             ranges,
             size: inode.size(),
-        })
+        }
     }
 
     /// The map of a file whose holes are data.

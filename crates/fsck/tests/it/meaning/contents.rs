@@ -16,7 +16,7 @@ const PIECE: u64 = 1024;
 /// Of longer files so many pieces are read.
 const PIECES: u64 = 16_384;
 /// Memory for an engine, in bytes.
-const CACHE: usize = 8 << 20;
+pub(super) const CACHE: usize = 8 << 20;
 /// The flags of inodes whose content or names Linux does not hand out as they lie: encrypted and
 /// sealed ones.
 const CLOSED: u32 = ENCRYPTED | 0x10_0000;
@@ -142,7 +142,11 @@ pub(super) fn by_engine(device: SharedDevice, journal: Option<SharedDevice>) -> 
     if let Some(journal) = journal {
         options = options.journal_device(journal);
     }
-    let fs = Filesystem::open_device(device, options).ok()?;
+    contents_of(&Filesystem::open_device(device, options).ok()?)
+}
+
+/// What the engine reads of an open file system; nothing where its root cannot be walked.
+pub(super) fn contents_of(fs: &Filesystem) -> Option<Contents> {
     let mut contents = Contents::new();
     let mut files: HashMap<u32, Option<Kind>> = HashMap::new();
     for entry in fs.walk("/").ok()?.flatten() {

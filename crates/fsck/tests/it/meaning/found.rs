@@ -82,10 +82,16 @@ pub(super) fn read(dir: &Path) -> Found {
                 found.judged.insert((kind.to_owned(), number));
                 let of_kind = found.courses.entry(kind.to_owned()).or_default();
                 *of_kind.entry("all".to_owned()).or_default() += 1;
-                for word in course.split([' ', '{', ',']).collect::<Vec<_>>().windows(2) {
-                    if let [name, "true"] = word {
+                let words: Vec<_> = course.split([' ', '{', ',', '}']).collect();
+                for word in words.windows(2) {
+                    let [name, value] = word else { continue };
+                    let count = match *value {
+                        "true" => 1,
+                        number => number.parse().unwrap_or(0),
+                    };
+                    if count > 0 {
                         let name = name.trim_end_matches(':').to_owned();
-                        *of_kind.entry(name).or_default() += 1;
+                        *of_kind.entry(name).or_default() += count;
                     }
                 }
             }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long e2fsck may take for one image.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The time of repairs.
 const NOW: u32 = 1_700_000_000;
 
@@ -49,6 +49,9 @@ pub(super) enum Outcome {
     NotWritten,
     /// What was clean is not clean any more once it was written to.
     WrittenWrongly,
+    /// What e2fsck leaves of the image before the damage does not come out when it is mended in
+    /// memory.
+    LessThanE2fsck,
 }
 
 /// A fault with one mutant.
@@ -68,6 +71,16 @@ pub(super) struct Course {
     pub(super) losing: bool,
     pub(super) complete: bool,
     pub(super) mounted: bool,
+    /// Mended in memory, and not for the most part read as it lies.
+    pub(super) mended: bool,
+    /// Names of the image before the damage, and how many of them come out with what they led to:
+    /// as the image lies, mended in memory, and after e2fsck.
+    pub(super) names: u64,
+    pub(super) names_as_it_lies: u64,
+    pub(super) names_mended: u64,
+    pub(super) names_after_e2fsck: u64,
+    /// Names that only e2fsck has, of what was not in the image before.
+    pub(super) names_made_by_e2fsck: u64,
 }
 
 /// Judges mutants of one kind of image.
@@ -81,11 +94,11 @@ pub(super) struct Judge<'a> {
 }
 
 /// Changes after which an inode may be given another type: it was read as what it is not.
-const TYPE_IS_OPEN: &[&str] = &["inode i_mode", "inode copied", "inodes exchanged"];
+pub(super) const TYPE_IS_OPEN: &[&str] = &["inode i_mode", "inode copied", "inodes exchanged"];
 
-type Checked = extant_fsck::Result<Report>;
+pub(super) type Checked = extant_fsck::Result<Report>;
 
-fn in_memory(image: &[u8]) -> Arc<MemoryDevice> {
+pub(super) fn in_memory(image: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(image))
 }
 
@@ -95,11 +108,11 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-fn device_of(image: Option<&Vec<u8>>) -> Option<SharedDevice> {
+pub(super) fn device_of(image: Option<&Vec<u8>>) -> Option<SharedDevice> {
     image.map(|image| in_memory(image) as SharedDevice)
 }
 
-fn checked(image: &[u8], journal: Option<&Vec<u8>>) -> Checked {
+pub(super) fn checked(image: &[u8], journal: Option<&Vec<u8>>) -> Checked {
     let options = Options::default();
     extant_fsck::check_with_journal(in_memory(image), device_of(journal), options, &())
 }
@@ -112,7 +125,7 @@ fn told(plan: &Plan) -> String {
 }
 
 /// The text of a panic.
-fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("no text").to_owned()
@@ -417,7 +430,7 @@ fn is_sealed(device: SharedDevice) -> bool {
 
 /// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it
 /// holds is no content of a file, and another one once a repair has changed it.
-fn over_metadata(report: &Checked) -> HashSet<u64> {
+pub(super) fn over_metadata(report: &Checked) -> HashSet<u64> {
     let Ok(report) = report else {
         return HashSet::new();
     };
@@ -434,6 +447,28 @@ fn lost(
     over: &HashSet<u64>,
     type_is_open: bool,
 ) -> Vec<String> {
+    let lost = not_in(before, after, over, type_is_open);
+    lost.into_iter()
+        .map(|(path, found)| {
+            let now = after.get(path).map_or("nothing", |now| now.kind.name());
+            let kind = found.kind.name();
+            format!(
+                "lost: {kind} {}, inode {} (now {now})",
+                path.escape_ascii(),
+                found.ino
+            )
+        })
+        .take(6)
+        .collect()
+}
+
+/// What is in one with what it holds, and not in the other under its name or another.
+pub(super) fn not_in<'a>(
+    before: &'a Contents,
+    after: &Contents,
+    over: &HashSet<u64>,
+    type_is_open: bool,
+) -> Vec<(&'a Vec<u8>, &'a Found)> {
     let mut by_ino: BTreeMap<u64, Vec<&Found>> = BTreeMap::new();
     for found in after.values() {
         by_ino.entry(found.ino).or_default().push(found);
@@ -452,16 +487,6 @@ fn lost(
         .iter()
         .filter(|(_, found)| !over.contains(&found.ino))
         .filter(|(path, found)| !kept(path, found))
-        .map(|(path, found)| {
-            let now = after.get(path).map_or("nothing", |now| now.kind.name());
-            let kind = found.kind.name();
-            format!(
-                "lost: {kind} {}, inode {} (now {now})",
-                path.escape_ascii(),
-                found.ino
-            )
-        })
-        .take(6)
         .collect()
 }
 

@@ -6,6 +6,9 @@
 //! what we call clean or repaired must be so for e2fsck; what we call clean Linux must mount, and
 //! read as the engine does.
 //!
+//! `mended` asks another thing of them: what comes out of each that is mended in memory, beside what
+//! e2fsck leaves of a copy.
+//!
 //! An ordinary run takes some of each kind of image, with the seed of the run. The environment sets
 //! more:
 //!
@@ -23,7 +26,9 @@ mod contents;
 mod found;
 mod judge;
 mod known;
+mod mended;
 
+use contents::Contents;
 use extant_testkit::hostile::meaning::{Kind, Subject, kinds};
 use extant_testkit::hostile::{Limits, run_all, serve_numbers};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -41,6 +46,8 @@ use tempfile::TempDir;
 /// Mutants in an ordinary run.
 const ORDINARY: u64 = 200;
 const DIR: &str = "EXTANT_MEANT_DIR";
+/// Set for workers that mend in memory.
+const MEND: &str = "EXTANT_MEANT_MEND";
 
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(120),
@@ -55,22 +62,27 @@ fn meaning_worker() {
         return;
     };
     let scratch = tempfile::tempdir_in(&dir).unwrap();
-    let mut subjects: BTreeMap<usize, (Subject, Allowed)> = BTreeMap::new();
+    let mends = std::env::var_os(MEND).is_some();
+    let mut subjects: BTreeMap<usize, (Subject, Allowed, Contents)> = BTreeMap::new();
     serve_numbers(LIMITS, |number, tell| {
         let (kind, change) = ((number >> 32) as usize, number as u32 as usize);
         // One at a time: mutants come in the order of kinds.
         if !subjects.contains_key(&kind) {
             subjects.clear();
         }
-        let (subject, allowed) = subjects.entry(kind).or_insert_with(|| {
+        let (subject, allowed, whole) = subjects.entry(kind).or_insert_with(|| {
             let subject = Subject::new(kinds()[kind], &dir);
             let allowed = Allowed::of(&subject, scratch.path());
-            (subject, allowed)
+            let whole = mended::whole(&subject.unchanged());
+            (subject, allowed, whole)
         });
         let mutant = subject.mutant(change);
         tell(&format!("{}:{change} {}", mutant.kind, mutant.story));
-        let judge = allowed.judge(scratch.path());
-        let (course, faults) = judge.judge(&mutant);
+        let (course, faults) = if mends {
+            mended::judge(&mutant, whole, allowed.for_linux, scratch.path())
+        } else {
+            allowed.judge(scratch.path()).judge(&mutant)
+        };
         found::note(&dir, &mutant, course, &faults);
         course.clean
     });
@@ -166,16 +178,22 @@ fn mutants_by_meaning_lose_nothing_and_are_judged_as_others_judge_them() {
         return one(&wanted, &place);
     }
     let seed = seed_from_env("mutants_by_meaning_lose_nothing_and_are_judged_as_others_judge_them");
-    let images = number_from_env("EXTANT_MEANT_IMAGES").unwrap_or(ORDINARY);
+    run(&place, seed, ORDINARY, false);
+}
+
+/// Judges mutants in processes, an ordinary number of them unless another is asked for.
+fn run(place: &Place, seed: u64, ordinary: u64, mends: bool) {
+    let images = number_from_env("EXTANT_MEANT_IMAGES").unwrap_or(ordinary);
     let (only, class) = (
         text_from_env("EXTANT_MEANT_KIND"),
         text_from_env("EXTANT_MEANT_CLASS"),
     );
     let class = class.unwrap_or_default();
-    found::begin(&place.path, &format!("{seed} {images} {only:?} {class}"));
+    let name = format!("{seed} {images} {only:?} {class} {mends}");
+    found::begin(&place.path, &name);
     let mut here = kinds_here();
     here.retain(|(_, kind)| only.as_deref().is_none_or(|only| only == kind.name()));
-    let mut numbers = chosen(&here, images, &class, seed, &place);
+    let mut numbers = chosen(&here, images, &class, seed, place);
     let range = range_from_env().unwrap_or(0..numbers.len());
     let range = range.start.min(numbers.len())..range.end.min(numbers.len());
     println!("numbers {range:?} of {} mutants", numbers.len());
@@ -192,6 +210,9 @@ fn mutants_by_meaning_lose_nothing_and_are_judged_as_others_judge_them() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "meaning::meaning_worker", "--nocapture"]);
         command.env(DIR, &place.path);
+        if mends {
+            command.env(MEND, "1");
+        }
         command
     };
     let workers = number_from_env("EXTANT_MEANT_WORKERS").map(|n| n as usize);

@@ -1,0 +1,196 @@
+//! Reading a damaged file system as a repair would leave it, without writing to its device (feature
+//! `mend`).
+//!
+//! ```no_run
+//! use extant::Filesystem;
+//! use extant::mend::{MendOptions, mend};
+//! use extant::{MountOptions, OpenSpec};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = OpenSpec::read_only("damaged.img").open()?;
+//! let mended = mend(&device, &MendOptions::default())?;
+//! println!("{} things are mended in memory", mended.fixes_count);
+//! let fs = Filesystem::on_mended(&mended, MountOptions::read_only())?;
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::mount::Mount;
+use crate::{Error, Filesystem, MountOptions, Result, SharedDevice, SuperblockChoice};
+use extant_blockdev::OverlayDevice;
+use extant_core::fs::Fs;
+use extant_format::Ino;
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
+pub use extant_fsck::repair::Fix;
+pub use extant_fsck::repair::mend::Mended;
+use extant_fsck::repair::{self, mend as in_memory};
+pub use extant_fsck::{Code, Error as MendError, Pass, Place, Progress};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of the pieces in which a replay is kept: the least that a block has.
+const PIECE: u32 = 1024;
+
+/// How to mend. Made with [`MendOptions::default`], changed field by field.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct MendOptions<'a> {
+    /// The device that holds the journal, where the file system says that it is on one of its own.
+    /// It is only read.
+    pub journal: Option<SharedDevice>,
+    /// The superblock to begin with. By default the primary one, or the first sound backup where
+    /// that is none.
+    pub superblock: SuperblockChoice,
+    /// The device for what memory has no room for, which reads as zeros and is as large as the file
+    /// system. By default a temporary file without a name (in the directory that `TMPDIR` names).
+    pub spool: Option<SharedDevice>,
+    /// Told how far the checks are.
+    pub progress: Option<&'a dyn Progress>,
+}
+
+impl fmt::Debug for MendOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MendOptions")
+            .field("journal", &self.journal)
+            .field("superblock", &self.superblock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Mends the file system that starts at byte 0 of `device` in memory: what a repair would do is
+/// done in front of the device, which is only read. A journal is replayed there as well, fast
+/// commits among it; what cannot be replayed is left out. What a repair refuses, since files would
+/// be lost, is left as it is.
+///
+/// # Errors
+/// When there is nothing to mend: a device that fails, no file system and no backup of its
+/// superblock, features that are not known here, a journal on another device that waits and is not
+/// named.
+pub fn mend(
+    device: &SharedDevice,
+    options: &MendOptions<'_>,
+) -> std::result::Result<Mended, MendError> {
+    let device = &by_superblock(device, options.superblock)?;
+    let progress = options.progress.unwrap_or(&());
+    let spool = |size: u64| match &options.spool {
+        Some(spool) => Some(Arc::clone(spool)).filter(|spool| spool.size() >= size),
+        // Without one all is kept in memory.
+        None => temporary_spool(size).ok(),
+    };
+    let how = repair::Options::default().discard_journal(true);
+    let replayed = || replay(device, options.journal.as_ref()).map_err(|_| ());
+    let after = |replayed| in_memory::mend_after_replay(device, &replayed, how, &spool, progress);
+    match in_memory::mend(device, how.discard_journal(false), &spool, progress) {
+        Err(e) if e.is_fast_commit() || is_elsewhere(&e) && options.journal.is_some() => {
+            match replayed() {
+                Ok(replayed) => after(replayed),
+                Err(()) if is_elsewhere(&e) => Err(e),
+                Err(()) => in_memory::mend(device, how, &spool, progress),
+            }
+        }
+        Err(MendError::Refused { .. } | MendError::Journal(_)) => {
+            in_memory::mend(device, how, &spool, progress)
+        }
+        done => done,
+    }
+}
+
+/// Whether what waits is in a journal on another device.
+fn is_elsewhere(e: &MendError) -> bool {
+    matches!(e, MendError::ExternalJournal)
+}
+
+/// Replays the journal of a file system in memory, as a mount would leave it that replays it and
+/// ends: what that writes is in the overlay. Fast commits say what changed in names and maps, and
+/// not which blocks hold that: it takes the engine to replay them.
+///
+/// # Errors
+/// When the engine cannot replay the journal.
+pub fn replay(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<Arc<OverlayDevice>> {
+    let over = |device: &SharedDevice| OverlayDevice::new(Arc::clone(device), PIECE).keep_writes();
+    let overlay = Arc::new(over(device));
+    let mut options = MountOptions::read_write().background(false);
+    if let Some(journal) = journal {
+        options = options.journal_device(Arc::new(over(journal)));
+    }
+    let fs = Filesystem::open_device(Arc::clone(&overlay) as SharedDevice, options)?;
+    fs.close()?;
+    Ok(overlay)
+}
+
+/// The device with this superblock as the primary one.
+fn by_superblock(
+    device: &SharedDevice,
+    choice: SuperblockChoice,
+) -> std::result::Result<SharedDevice, MendError> {
+    let SuperblockChoice::Backup { block, block_size } = choice else {
+        return Ok(Arc::clone(device));
+    };
+    let offset = block_size.offset_of(block).unwrap_or(u64::MAX);
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device.read_at(offset, &mut bytes)?;
+    let found = Superblock::parse(&bytes).map_err(|e| MendError::not_ext4(&**device, e))?;
+    let primary = found.with(|raw| raw.block_group_nr.set(0))?;
+    let mut overlay = OverlayDevice::new(Arc::clone(device), SUPERBLOCK_LEN as u32);
+    overlay.replace(
+        SUPERBLOCK_OFFSET / SUPERBLOCK_LEN as u64,
+        primary.encode().to_vec(),
+    )?;
+    Ok(Arc::new(overlay))
+}
+
+/// Makes a temporary file without a name as a device of `size` bytes, which takes room for what is
+/// written only: for [`MendOptions::spool`], where it has to be made before.
+///
+/// # Errors
+/// When the directory that `TMPDIR` names cannot hold one.
+pub fn temporary_spool(size: u64) -> Result<SharedDevice> {
+    crate::spool::spool(size)
+}
+
+impl Filesystem {
+    /// Opens the image or block device at `path` for reading, as a repair would leave it. The image
+    /// is only read, and need not be writable: see [`mend()`]. What lies behind the end of an image
+    /// that was cut short is an error for the file that has it.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`], and for [`mend()`].
+    pub fn open_mended(path: impl AsRef<Path>) -> Result<(Self, Mended)> {
+        let path = path.as_ref();
+        let location = extant_image::ImageLocation::parse(path).map_err(|e| {
+            let source = extant_blockdev::DeviceError::from(e).into();
+            Error::engine("", source)
+        })?;
+        let device = location.open(&extant_image::How::reading());
+        let device = device.map_err(|e| Error::engine("", e.into()))?;
+        let mended = mend(&device, &MendOptions::default());
+        let mended = mended.map_err(|e| Error::host("mend", path, io::Error::other(e)))?;
+        let fs = Self::on_mended(&mended, MountOptions::read_only())?;
+        Ok((fs, mended))
+    }
+
+    /// Opens the file system on a device that was mended in memory, for reading. Of the options,
+    /// those of the journal and the superblock mean nothing any more.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`].
+    pub fn on_mended(mended: &Mended, options: MountOptions) -> Result<Self> {
+        let mut options = options
+            .superblock(SuperblockChoice::Primary)
+            .cut_short(true);
+        options.read_only = true;
+        options.journal_device = None;
+        let fs = Fs::open(Arc::clone(&mended.device), options);
+        let fs = fs.map_err(|e| Error::engine("", e))?;
+        Ok(Self::of_mount(Mount::mended(fs, mended.in_doubt.clone())))
+    }
+
+    /// Whether the content of the file with this inode number may not be what it was, since it was
+    /// mended in memory where that lies.
+    #[must_use]
+    pub fn is_in_doubt(&self, ino: u32) -> bool {
+        self.mount().is_in_doubt(Ino::new(ino))
+    }
+}
