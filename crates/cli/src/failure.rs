@@ -6,6 +6,10 @@ use extant_image::ImageLocation;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether anything that was told is damage of an image.
+static HAS_MET_DAMAGE: AtomicBool = AtomicBool::new(false);
 
 /// Result of a command.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -60,6 +64,11 @@ pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{name}: {text}");
 }
 
+/// Whether anything that was told is damage of an image.
+pub(crate) fn has_met_damage() -> bool {
+    HAS_MET_DAMAGE.load(Ordering::Relaxed)
+}
+
 /// A failure of writing to standard output.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
@@ -73,6 +82,15 @@ impl From<io::Error> for Failure {
 
 /// What an error inside an image is called: with the image in front, `rootfs.img:/etc: ...`.
 pub(crate) fn in_image(image: &ImageLocation, e: &extant::Error) -> String {
+    let is_damage = match e.cause() {
+        extant::Cause::Image(e) => e.is_corruption(),
+        extant::Cause::Unread(unread) => unread.reason().is_corruption(),
+        extant::Cause::DirectoryTwice | extant::Cause::NameTwice | extant::Cause::BadName => true,
+        _ => false,
+    };
+    if is_damage {
+        HAS_MET_DAMAGE.store(true, Ordering::Relaxed);
+    }
     match e.cause() {
         extant::Cause::Host { .. } => e.to_string(),
         _ if e.path().as_os_str().is_empty() => format!("{}: {e}", shown(image)),

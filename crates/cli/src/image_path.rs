@@ -2,6 +2,7 @@
 
 use crate::args::{SuperblockAt, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::mended::{self, Way};
 use crate::time;
 use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, SharedDevice, Transaction};
 use extant_blockdev::DeviceError;
@@ -162,6 +163,13 @@ impl ImagePath {
             Some(wanted) => options.superblock(self.backup(&device, wanted)?),
             None => options,
         };
+        if location.mend {
+            let name = shown(&self.image);
+            if let Some(fs) = mended::open(&device, &name, &options, Way::Command) {
+                self.warn(&fs);
+                return Ok(fs);
+            }
+        }
         let fs = Filesystem::open_device(Arc::clone(&device), options).map_err(|e| {
             let failure = self.cannot_open(whole, location, self.why(&e));
             match (location.superblock, e.cause()) {
@@ -277,14 +285,25 @@ impl ImagePath {
     }
 
     /// Opens the file system that lies at a place on a device that [`ImagePath::open_when_free`]
-    /// has opened.
+    /// has opened, for a mount. `spool` is where mending it puts what memory has no room for.
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,
         location: &Whereabouts,
-        options: MountOptions,
+        mut options: MountOptions,
+        spool: Option<SharedDevice>,
     ) -> Outcome<Filesystem> {
         let part = self.part_of(&device, location)?;
+        if let Some(wanted) = location.superblock {
+            options = options.superblock(self.backup(&part, wanted)?);
+        }
+        if location.mend {
+            let name = shown(&self.image);
+            if let Some(fs) = mended::open(&part, &name, &options, Way::Mount(spool)) {
+                self.warn(&fs);
+                return Ok(fs);
+            }
+        }
         let fs = Filesystem::open_device(part, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Image(e) => why_not_writable(&self.image, e.engine()),
@@ -401,7 +420,7 @@ fn with_backup_hint(device: &SharedDevice, failure: Failure) -> Failure {
     match (failure, backup) {
         (Failure::Failed(text), Some((block, _))) => Failure::Failed(format!(
             "{text}\nThere is a backup superblock in block {block}: read by it with --superblock auto, or mend the \
-             image with `extant repair`."
+             image with `extant repair`; --mend reads it as that would leave it."
         )),
         (failure, _) => failure,
     }
@@ -421,6 +440,11 @@ pub(crate) fn refuse_reading_options(place: &Whereabouts) -> Outcome {
     if place.as_is {
         return Err(Failure::usage(
             "--as-is is about reading: nothing can be changed before the journal is replayed",
+        ));
+    }
+    if place.mend {
+        return Err(Failure::usage(
+            "--mend is about reading: what is damaged is changed after `extant repair`",
         ));
     }
     if place.superblock.is_some() {

@@ -16,7 +16,7 @@
 //! | `record` | a file as a JSON object |
 //! | `names` | what an image calls the owners of its files |
 //! | `no_room` | what there is no room for, and the way out |
-//! | `replayed` | fast commits, replayed in memory for `check` and `repair` |
+//! | `mended` | images that are read as a repair would leave them |
 //! | `room` | whether something fits, asked before what is there is cut |
 //! | `slip` | disks that a slip would replace |
 //! | `progress` | the bar on a terminal |
@@ -46,6 +46,7 @@ mod help;
 mod image_path;
 mod images;
 mod log;
+mod mended;
 mod mode;
 mod names;
 mod no_room;
@@ -57,7 +58,6 @@ mod packing;
 mod path;
 mod progress;
 mod record;
-mod replayed;
 mod room;
 mod size;
 mod slip;
@@ -179,8 +179,18 @@ fn main() -> ExitCode {
         failure.report();
         return ExitCode::from(usage_code(std::env::args_os().skip(1)));
     }
+    let may_mend = args.may_mend();
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => {
+            let code = failure.report();
+            if may_mend && failure::has_met_damage() {
+                failure::say(
+                    "damage was found: --mend reads an image as `extant repair` would leave it, and does not \
+                     touch it",
+                );
+            }
+            code
+        }
     }
 }

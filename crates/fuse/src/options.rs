@@ -75,6 +75,9 @@ pub struct Options {
     pub errors: Option<ErrorsBehaviour>,
     /// What the journal holds is left out, which only reading takes (`noload`).
     pub no_replay: bool,
+    /// A damaged image is shown as a repair would leave it, which only reading takes (`mend`); for
+    /// the program that opens it.
+    pub mend: bool,
     /// The byte of the file at which the file system starts (`offset=BYTES`), for the program that
     /// opens it.
     pub offset: Option<u64>,
@@ -116,6 +119,7 @@ impl Default for Options {
             delalloc: true,
             errors: None,
             no_replay: false,
+            mend: false,
             offset: None,
             partition: None,
             image_format: None,
@@ -341,6 +345,7 @@ impl Options {
             ("errors", Some("remount-ro")) => self.errors = Some(ErrorsBehaviour::RemountReadOnly),
             ("noload" | "norecovery", None) => self.no_replay = true,
             ("load", None) => self.no_replay = false,
+            ("mend", None) => self.mend = true,
             (name, Some(_)) if IGNORED_NUMBERS.contains(&name) => {
                 number::<u64>(option, value, 0..=u64::MAX)?;
             }
@@ -386,6 +391,18 @@ impl Options {
             return Err(BadOption::new(
                 "noload",
                 "nothing can be changed before the journal is replayed: it goes with ro only",
+            ));
+        }
+        if self.mend && !self.read_only {
+            return Err(BadOption::new(
+                "mend",
+                "what is mended is in memory only, and takes no changes: it goes with ro only",
+            ));
+        }
+        if self.mend && self.no_replay {
+            return Err(BadOption::new(
+                "mend",
+                "a repair begins with what the journal holds: leave noload out",
             ));
         }
         Ok(())
@@ -528,6 +545,10 @@ mod tests {
             Some(ErrorsBehaviour::RemountReadOnly)
         );
         assert!(parsed("ro,noload").no_replay);
+        assert!(parsed("ro,mend").check().is_ok());
+        for wrong in ["mend", "ro,mend,noload"] {
+            assert!(parsed(wrong).check().is_err(), "{wrong}");
+        }
         for (refused, says) in [
             ("errors=panic", "remount-ro"),
             ("errors=ignore", "no such option"),

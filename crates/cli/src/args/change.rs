@@ -17,6 +17,7 @@ Examples:
   extant cp -a old.img:/home new.img:/
   extant cp -a ./overlay/. rootfs.img:/ --owners table --contexts file_contexts
   extant cp -a --verify rootfs.img:/usr/bin ./bin
+  extant cp -a --mend --partial bad.img:/home ./saved
 
 SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When \
 DEST is outside, a SOURCE that is IMAGE alone means its root.
@@ -29,7 +30,8 @@ exists is replaced once the new one is complete, and stays if anything fails bef
 first: a file is copied even if its owner, mode, times, attributes or lists cannot all be set; what \
 it lacks is said, and the exit code is 1. Without its owner and group a file gets no set-ID bits. \
 Only root can keep owners and make device nodes; for other users a note says so, and that is no \
-failure. Owners that `fakeroot` or `pseudo` pretend are honoured in both directions.
+failure. Owners that `fakeroot` or `pseudo` pretend are honoured in both directions. A file of which \
+a part cannot be read is named, with its bytes and the reason, and left out; the others are copied.
 
 Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the \
 permissions of the source (no umask applies), files that exist keep their owner and permissions, \
@@ -61,6 +63,13 @@ pub(crate) struct Cp {
     /// differs is not copied
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Out of an image, copy also files of which a part cannot be read, with zeros there; they are
+    /// named
+    #[arg(long)]
+    pub(crate) partial: bool,
+    /// Out of images, say what was copied and what was not as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
     /// With -a, leave out extended attributes and access control lists
     #[arg(long)]
     pub(crate) no_xattrs: bool,

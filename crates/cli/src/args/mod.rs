@@ -10,6 +10,7 @@ mod edit;
 mod format;
 mod looking;
 mod mount;
+mod place;
 mod programs;
 mod quota;
 mod relabel;
@@ -31,6 +32,7 @@ pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
 pub(crate) use looking::{Algorithm, Cat, Cmp, Digest, Du, Find, Grep, Ls, Stat, Tree, When};
 pub(crate) use mount::{Mount, Stats, Umount};
+pub(crate) use place::{SuperblockAt, Whereabouts};
 pub(crate) use programs::{Completions, Links, Man};
 pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
@@ -43,11 +45,9 @@ pub(crate) use verity::{DmVerity, SealImage, Verity};
 
 use crate::failure::{Failure, Outcome};
 use crate::size;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Make, change and look into ext4 file system images, without root and without a mount
 #[derive(Debug, Parser)]
@@ -87,6 +87,12 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Whether `--mend` could help the command, and was not given.
+    pub(crate) fn may_mend(&self) -> bool {
+        let reads = !self.command.writes() || matches!(self.command, Command::Cp(_));
+        reads && !self.location.mend
+    }
+
     /// Refuses to be told where a file system is for a command that opens none.
     pub(crate) fn refuse_meaningless_location(&self) -> Outcome {
         let name = match self.command {
@@ -101,95 +107,9 @@ impl Args {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is, \
+            "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is, --mend, \
              --journal and --image-format mean nothing to it"
         )))
-    }
-}
-
-/// Where in a file the file system is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, ClapArgs)]
-pub(crate) struct Whereabouts {
-    /// Use partition N of a whole-disk image (GPT or MBR)
-    #[arg(
-        long,
-        global = true,
-        value_name = "N",
-        conflicts_with = "offset",
-        help_heading = "Where the file system is"
-    )]
-    pub(crate) partition: Option<u32>,
-    /// Use the file system that starts at this byte (K, M, G, T are powers of 1024)
-    #[arg(
-        long,
-        global = true,
-        value_name = "BYTES",
-        value_parser = size::parse,
-        help_heading = "Where the file system is"
-    )]
-    pub(crate) offset: Option<u64>,
-    /// Read by a backup superblock: the number of its block, in blocks of the file system's own
-    /// size, or `auto` for the first that is found
-    #[arg(
-        long,
-        global = true,
-        value_name = "BLOCK|auto",
-        value_parser = SuperblockAt::from_str,
-        help_heading = "Where the file system is"
-    )]
-    pub(crate) superblock: Option<SuperblockAt>,
-    /// Do not replay a journal that was not closed: show what lies on the device
-    #[arg(long, global = true, help_heading = "Where the file system is")]
-    pub(crate) as_is: bool,
-    /// The device that holds the journal, if it is not inside; it is replayed in memory
-    #[arg(
-        long,
-        global = true,
-        value_name = "DEVICE",
-        conflicts_with = "as_is",
-        help_heading = "Where the file system is"
-    )]
-    pub(crate) journal: Option<PathBuf>,
-    /// Take images for what this says, and not for what they look like: raw, qcow2, vhd, vhd-fixed,
-    /// vmdk, simg, gzip, zstd, xz or caibx
-    ///
-    /// A guest writes what it likes to its disk, also the mark of another format. So say `raw` of a
-    /// raw disk that somebody else has written to. It is about every image that the command opens,
-    /// wherever it is; IMAGE=FORMAT is about this one, and may be given several times. What has no
-    /// mark of the format is refused.
-    #[arg(
-        long,
-        global = true,
-        value_name = "[IMAGE=]FORMAT",
-        value_parser = OsStringValueParser::new().try_map(SaidFormat::read),
-        help_heading = "Where the file system is"
-    )]
-    pub(crate) image_format: Vec<SaidFormat>,
-    /// What is open already.
-    #[arg(skip)]
-    pub(crate) session: Option<Session>,
-}
-
-/// Which superblock to read by, if not by the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SuperblockAt {
-    /// The first backup that is found.
-    Auto,
-    /// The backup in this block.
-    Block(u64),
-}
-
-impl FromStr for SuperblockAt {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            block => block
-                .parse()
-                .map(Self::Block)
-                .map_err(|_| "write the number of a block, or auto"),
-        }
     }
 }
 
@@ -462,10 +382,14 @@ Examples:
   extant tar rootfs.img > rootfs.tar
   extant tar rootfs.img:/etc -o etc.tar
   extant tar rootfs.img | docker import - rootfs
+  extant tar --mend --partial bad.img -o saved.tar
 
 The archive is in the pax format, with nanosecond times, extended attributes (SCHILY.xattr), \
 access control lists (SCHILY.acl), holes (GNU.sparse 1.0), hard links and device nodes. The same \
-image gives the same bytes.")]
+image gives the same bytes.
+
+What cannot be read is named, with its bytes and the reason, and left out. The others are archived, \
+and the exit code is 1.")]
 pub(crate) struct Tar {
     /// The directory or file to write
     #[arg(value_name = "IMAGE[:/path]")]
@@ -477,6 +401,12 @@ pub(crate) struct Tar {
     /// archive
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Archive also files of which a part cannot be read, with zeros there; they are named
+    #[arg(long)]
+    pub(crate) partial: bool,
+    /// Say what was archived and what was not as one JSON object; needs -o
+    #[arg(long, requires = "output")]
+    pub(crate) json: bool,
 }
 
 /// Show what an image holds: its file system, its partitions, or what else it is

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 Examples:
   extant mount disk.img /mnt
   extant mount disk.img /mnt -o ro
+  extant mount bad.img /mnt -o ro,mend
   extant mount disk.img /mnt -o allow_other,threads=8 --foreground
   extant mount --partition 1 whole-disk.img /mnt
   extant umount /mnt
@@ -36,6 +37,7 @@ syncfs, and waits in umount until the image is complete
   errors=continue\tOnly record damage that a change meets
   errors=remount-ro\tEnd all changes when one meets damage. Without errors= the superblock decides
   noload\tWith ro: leave out what the journal holds
+  mend\tWith ro: show a damaged image as `extant repair` would leave it, without touching it
   discard\tGive space that becomes free back to the device
   usrquota, grpquota, prjquota\tHold users, groups or projects to their limits. The kernel then \
 gathers no writes but those to mapped memory

@@ -1,7 +1,7 @@
 //! `extant cat`.
 
 use crate::args::{Cat, Whereabouts};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::operands::read_each;
 use crate::output::Output;
@@ -36,6 +36,12 @@ fn one(fs: &Filesystem, from: &ImagePath, verify: bool, output: &mut Output) -> 
             None => file.read_at(&mut buffer, at),
         };
         let read = read.map_err(|e| from.failure(&e))?;
+        if read == 0 && fs.is_in_doubt(file.metadata().ino()) {
+            return Err(Failure::new(format!(
+                "{}: where its content lies was mended: parts of it may be missing, or another file's",
+                from.shown()
+            )));
+        }
         if read == 0 {
             return Ok(());
         }

@@ -7,7 +7,6 @@ use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, journal_device, name_of, shown, whole_image};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::replayed;
 use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -68,6 +67,12 @@ fn check(args: &Check, location: &Whereabouts) -> Result<Report, String> {
             "--superblock is about reading files: a check finds a backup by itself".to_owned(),
         );
     }
+    if location.mend {
+        return Err(
+            "--mend is about reading files: `extant repair --dry-run` says what it would do"
+                .to_owned(),
+        );
+    }
     judge(&args.image, location, args.verity)
 }
 
@@ -83,7 +88,7 @@ pub(super) fn judge(image: &OsStr, location: &Whereabouts, verity: bool) -> Resu
     let options = Options::default().as_is(location.as_is).verity(verity);
     let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
     let report = match judge(Arc::clone(&device)) {
-        Err(e) if e.is_fast_commit() => match replayed::in_memory(device) {
+        Err(e) if e.is_fast_commit() => match extant::mend::replay(&device, None) {
             Ok(replayed) => judge(replayed),
             Err(why) => {
                 return Err(named(&format!(
@@ -109,14 +114,14 @@ pub(super) fn text_of(failure: Failure) -> String {
 }
 
 /// Shows the passes.
-pub(super) struct Bars(Bar);
+pub(crate) struct Bars(Bar);
 
 impl Bars {
-    pub(super) fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Self(Bar::new(what))
     }
 
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         self.0.finish();
     }
 }

@@ -98,9 +98,10 @@ fn refuse(args: &Convert, location: &Whereabouts) -> Outcome {
             Escaped::path(&args.target)
         )));
     }
-    if location.superblock.is_some() || location.as_is || location.journal.is_some() {
+    let reads = location.superblock.is_some() || location.as_is || location.mend;
+    if reads || location.journal.is_some() {
         return Err(Failure::usage(
-            "a disk is copied as it is: --superblock, --as-is and --journal mean nothing to it",
+            "a disk is copied as it is: --superblock, --as-is, --mend and --journal mean nothing to it",
         ));
     }
     match args.source_format.as_deref() {

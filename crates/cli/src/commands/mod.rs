@@ -51,10 +51,12 @@ mod trim;
 mod truncate;
 mod tune;
 mod undo;
+mod unread;
 mod verity;
 mod write;
 mod xattr;
 
+pub(crate) use check::Bars;
 pub(crate) use find::marked as marked_words_of_find;
 
 use crate::args::{Args, Command};

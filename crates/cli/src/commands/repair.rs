@@ -8,7 +8,6 @@ use crate::args::{Repair, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, name_of, refuse_reading_options, whole_image};
 use crate::output::Output;
-use crate::replayed;
 use extant::{Escaped, SharedDevice};
 use extant_fsck::Severity;
 use extant_fsck::repair::{self, Fix, Loss, Plan};
@@ -170,7 +169,7 @@ pub(super) fn worked_out(
     // What can be replayed is, also where it may be given up.
     let careful = options.discard_journal(false);
     let plan = match repair::plan(Arc::clone(&device), careful, bars) {
-        Err(e) if e.is_fast_commit() => match replayed::in_memory(Arc::clone(&device)) {
+        Err(e) if e.is_fast_commit() => match extant::mend::replay(&device, None) {
             Ok(replayed) => repair::plan_after_replay(device, replayed, options, bars),
             Err(_) if args.discard_journal => repair::plan(device, options, bars),
             Err(why) => {

@@ -51,7 +51,14 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
 
 const PART: &[&str] = &["partition", "offset"];
 const PART_AND_JOURNAL: &[&str] = &["partition", "offset", "as_is", "journal"];
-const ALL: &[&str] = &["partition", "offset", "superblock", "as_is", "journal"];
+const ALL: &[&str] = &[
+    "partition",
+    "offset",
+    "superblock",
+    "as_is",
+    "mend",
+    "journal",
+];
 
 /// The options about the place of a file system that mean something to a command.
 pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
@@ -67,7 +74,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
         ["truncate" | "fallocate" | "write" | "chattr" | "edit" | "replay"] => PART,
         ["repair" | "tune" | "resize" | "trim" | "serve" | "verity"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART,
-        ["check" | "mount"] => PART_AND_JOURNAL,
+        ["check"] => PART_AND_JOURNAL,
         _ => ALL,
     }
 }

@@ -30,6 +30,7 @@ mod lost_metadata;
 mod making;
 mod manual_pages;
 mod mapping;
+mod mending;
 mod mount_ends;
 mod mount_options;
 mod mounting;

@@ -31,6 +31,11 @@ pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
                 "--verify is about copying out of an image: copy files out with it, and then in",
             ));
         }
+        if args.partial || args.json {
+            return Err(Failure::usage(
+                "--partial and --json are about copying out of an image",
+            ));
+        }
         return into::run(args, location, sources, &dest);
     }
     if args.owner.is_some() {

@@ -1,10 +1,12 @@
 //! Out of an image.
 
 use crate::args::{Cp, Whereabouts};
+use crate::commands::unread::Problem;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
 use crate::operands::found;
+use crate::output::Output;
 use crate::path::{destination, follow};
 use crate::progress::Bar;
 use crate::slip::disk_in;
@@ -12,6 +14,7 @@ use extant::export::{ExportOptions, Preserve, Progress, Report, to_directory};
 use extant::{Escaped, Filesystem};
 use extant_blockdev::Content;
 use extant_blockdev::content::HEAD_LEN;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -30,16 +33,54 @@ pub(super) fn run(args: &Cp, location: &Whereabouts, sources: &[OsString], dest:
         )));
     }
     let bar = Bar::new("copying");
+    let mut copied = Copied::default();
     for (fs, from) in &found {
-        let copied = one(args, fs, from, dest, &bar);
+        let done = one(args, fs, from, dest, &bar).map(|report| {
+            copied.add(&report, from);
+            tell_problems(&report, from)
+        });
         problems
-            .check(copied.and_then(|all_done| if all_done { Ok(()) } else { Err(Failure::Said) }));
+            .check(done.and_then(|all_done| if all_done { Ok(()) } else { Err(Failure::Said) }));
     }
     bar.finish();
+    if args.json {
+        let mut output = Output::new();
+        output.json_line(&copied)?;
+        output.finish()?;
+    }
     problems.outcome()
 }
 
-fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> Outcome<bool> {
+/// What was copied, for programs.
+#[derive(Debug, Default, Serialize)]
+struct Copied {
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    hard_links: u64,
+    specials: u64,
+    bytes: u64,
+    /// Files that were not copied, or not whole, at most the first thousand of each operand.
+    problems: Vec<Problem>,
+    problem_count: u64,
+}
+
+impl Copied {
+    fn add(&mut self, report: &Report, from: &ImagePath) {
+        self.files += report.files;
+        self.directories += report.directories;
+        self.symlinks += report.symlinks;
+        self.hard_links += report.hard_links;
+        self.specials += report.specials;
+        self.bytes += report.bytes;
+        self.problem_count += report.problem_count + report.incomplete_count;
+        let all = report.problems.iter().chain(&report.incomplete);
+        self.problems
+            .extend(all.map(|problem| Problem::of(&from.image, problem)));
+    }
+}
+
+fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> Outcome<Report> {
     let (path, is_dir) = start(args, fs, from)?;
     if is_dir && !args.archive && !args.recursive {
         return Err(Failure::new(format!(
@@ -71,8 +112,8 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
     options.devices = args.archive && is_root();
     options.verify = args.verify;
     options.progress = Some(&tell);
-    let report = to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))?;
-    Ok(tell_problems(&report, from))
+    options.partial = args.partial;
+    to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))
 }
 
 /// Refuses to have a file take the place of a disk, unless it is one too: `:/` was forgotten.

@@ -45,6 +45,9 @@ struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<Trouble>,
     size: u64,
+    /// Bytes by which the image is shorter than its file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<u64>,
     block_size: u32,
     cluster_size: u64,
     blocks: u64,
@@ -156,6 +159,11 @@ pub(super) fn run(args: &Info, location: &Whereabouts) -> Outcome {
         Err(failure) => return anything(args, &from, location, &opened.device, container, failure),
     };
     let mut summary = summary(&fs).map_err(|e| from.failure(&e))?;
+    let there = from.part_of(&opened.device, location)?.size();
+    summary.missing = summary
+        .size
+        .checked_sub(there)
+        .filter(|missing| *missing > 0);
     let engine = |e: extant_core::Error| Failure::new(format!("{}: {e}", shown(&from.image)));
     if args.groups {
         summary.group_list = Some(groups(fs.engine()).map_err(engine)?);
@@ -251,6 +259,7 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
         first_error: superblock.first_error().map(Trouble::new),
         last_error: superblock.last_error().map(Trouble::new),
         size: superblock.blocks_count().saturating_mul(block_size.into()),
+        missing: None,
         block_size,
         cluster_size: u64::from(block_size) << geometry.cluster_bits(),
         blocks: superblock.blocks_count(),
@@ -471,6 +480,14 @@ fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std
         summary.blocks,
         summary.block_size
     )?;
+    if let Some(missing) = summary.missing {
+        writeln!(
+            output,
+            "{:<14}the image is cut short: {} at the end, {missing} bytes, are not there",
+            "Missing:",
+            human(missing)
+        )?;
+    }
     writeln!(
         output,
         "{:<14}{} ({:.0}%), {} of it reserved for root",

@@ -118,6 +118,11 @@ impl Config {
                 "--as-is is about reading: a new image has no journal to replay",
             ));
         }
+        if location.mend {
+            return Err(Failure::usage(
+                "--mend is about reading: nothing is damaged in a new image",
+            ));
+        }
         if location.superblock.is_some() {
             return Err(Failure::usage(
                 "--superblock is about reading: a new image has all its superblocks",

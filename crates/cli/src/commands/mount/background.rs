@@ -132,6 +132,9 @@ fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
     if let Some(offset) = location.offset {
         list.extend(["--offset".into(), offset.to_string().into()]);
     }
+    if let Some(superblock) = location.superblock {
+        list.extend(["--superblock".into(), superblock.to_string().into()]);
+    }
     if let Some(journal) = &location.journal {
         list.extend(["--journal".into(), absolute(journal).into()]);
     }
@@ -146,6 +149,7 @@ fn arguments(args: &Mount, location: &Whereabouts) -> Vec<OsString> {
     }
     let flags = [
         (location.as_is, "--as-is"),
+        (location.mend, "--mend"),
         (args.read_only, "--read-only"),
         (args.no_sandbox, "--no-sandbox"),
         (args.carried, "--carried"),

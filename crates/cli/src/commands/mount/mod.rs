@@ -41,14 +41,11 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         options.parse(list).map_err(Failure::usage)?;
     }
     options.read_only |= args.read_only || location.as_is || location.journal.is_some();
-    if location.superblock.is_some() {
-        return Err(Failure::usage(
-            "--superblock is about reading single files: mount the image after `extant repair`",
-        ));
-    }
+    options.read_only |= location.mend || location.superblock.is_some();
     options.check().map_err(Failure::usage)?;
     let location = &Whereabouts {
-        superblock: None,
+        superblock: location.superblock,
+        mend: location.mend || options.mend,
         partition: location.partition.or(options.partition),
         offset: location.offset.or(options.offset),
         as_is: location.as_is || options.no_replay,
@@ -140,6 +137,12 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
         extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
         (device, None)
     };
+    let spool = if location.mend {
+        // As long as files can be made. Without one all is kept in memory.
+        extant::mend::temporary_spool(device.size()).ok()
+    } else {
+        None
+    };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
     if let Some(socket) = socket {
         attached.keeps_socket(socket);
@@ -156,7 +159,7 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     } else {
         extant_fuse::show_presence(&attached.id());
     }
-    let fs = at.open_on(device, location, engine)?;
+    let fs = at.open_on(device, location, engine, spool)?;
     let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
     let mounted = mounted.and_then(|mounted| {
         if let Some(background) = background {

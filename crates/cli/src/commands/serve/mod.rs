@@ -42,9 +42,10 @@ fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
              like mean nothing to it",
         ));
     }
-    if location.superblock.is_some() || location.as_is || location.journal.is_some() {
+    let reads = location.superblock.is_some() || location.as_is || location.mend;
+    if reads || location.journal.is_some() {
         return Err(Failure::usage(
-            "a disk is served as it is: --superblock, --as-is and --journal mean nothing to it",
+            "a disk is served as it is: --superblock, --as-is, --mend and --journal mean nothing to it",
         ));
     }
     args.refuse_meaningless_plan()?;
