@@ -194,6 +194,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-core",
             "extant-blockdev",
             "extant-format",
+            "extant-fsck",
             "extant-host",
             "extant-image",
             "extant-sync",

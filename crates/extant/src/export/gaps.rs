@@ -100,7 +100,7 @@ impl Gaps {
 
     /// Takes in a range that lies behind all that may come, of which some may come after it.
     pub(super) fn add_last(&mut self, range: Range<u64>, why: ImageError) {
-        self.reason.get_or_insert_with(|| why);
+        self.reason.get_or_insert(why);
         self.last = Some(range);
     }
 

@@ -24,11 +24,12 @@ use extant_blockdev::{
 use extant_format::geometry::Geometry;
 use extant_format::superblock::Superblock;
 use extant_format::{Ino, errno};
+use extant_sync::{CountedAtomicU64, RmwClass};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// What makes a device of so many bytes for the blocks that memory has no room for, if it can: one
 /// that reads as zeros, each time another one.
@@ -108,7 +109,7 @@ fn mend_over(
     let whole = Arc::new(Forgiving {
         base: Arc::clone(device),
         size: needed.max(device.size()),
-        unreadable: AtomicU64::new(0),
+        unreadable: CountedAtomicU64::new(&UNREADABLE, 0),
     });
     let attempt = Attempt {
         whole: &(Arc::clone(&whole) as SharedDevice),
@@ -227,13 +228,14 @@ impl Mended {
 const PIECE: usize = 4096;
 /// Pieces that are given up at most: a device of which so many fail is not there any more.
 const MOST_UNREADABLE: u64 = 1 << 14;
+static UNREADABLE: RmwClass = RmwClass::new("pieces that cannot be read");
 
 /// A device with zeros behind its end, and in the place of what it cannot read.
 #[derive(Debug)]
 struct Forgiving {
     base: SharedDevice,
     size: u64,
-    unreadable: AtomicU64,
+    unreadable: CountedAtomicU64,
 }
 
 impl Forgiving {

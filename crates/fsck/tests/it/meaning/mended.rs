@@ -1,5 +1,5 @@
-//! Mutants that are mended in memory: what comes out of them, beside what `e2fsck -fy` and Linux leave
-//! of a copy.
+//! Mutants that are mended in memory: what comes out of them, beside what `e2fsck -fy` and Linux
+//! leave of a copy.
 //!
 //! What e2fsck leaves of the image before the damage must come out as well, under its name or
 //! another. What e2fsck has made of damaged structures, and was not in the image before, is only

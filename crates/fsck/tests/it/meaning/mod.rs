@@ -6,8 +6,8 @@
 //! what we call clean or repaired must be so for e2fsck; what we call clean Linux must mount, and
 //! read as the engine does.
 //!
-//! `mended` asks another thing of them: what comes out of each that is mended in memory, beside what
-//! e2fsck leaves of a copy.
+//! `mended` asks another thing of them: what comes out of each that is mended in memory, beside
+//! what e2fsck leaves of a copy.
 //!
 //! An ordinary run takes some of each kind of image, with the seed of the run. The environment sets
 //! more:
