@@ -125,7 +125,9 @@ fn names_that_are_paths_are_refused() {
                 .ok()
                 .text();
             assert!(!names.contains(hostile), "{names}");
-            assert!(names.contains("sound"), "{names}");
+            // No directory has a `/` in a name: its block is not read.
+            let is_read = !hostile.contains("a/");
+            assert_eq!(names.contains("sound"), is_read, "{names}");
         }
     }
 }

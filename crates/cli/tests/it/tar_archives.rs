@@ -170,15 +170,16 @@ fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere
         let image = renamed_on_disk(&place, &commands, from, to);
         let archive = place.arg("out.tar");
         if to.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            // No directory has such bytes in a name: its block is not read, and there is no
-            // archive.
+            // No directory has such bytes in a name: its block is not read.
             let run = extant(["tar", &image, "-o", &archive]).fails(1);
             assert!(run.stderr.contains("corrupt"), "{}", run.stderr);
-            assert!(!std::path::Path::new(&archive).exists());
+            let listed = tool("tar").args(["-tf", &archive]).ok().text();
+            assert_eq!(listed, "./\n");
             continue;
         }
         let run = extant(["tar", &image, "-o", &archive]).fails(1);
-        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        let told = run.stderr.lines().filter(|line| !line.contains("--mend"));
+        assert_eq!(told.count(), 1, "{}", run.stderr);
         let listed = tool("tar").args(["-tf", &archive]).ok().text();
         let listed: Vec<&str> = listed.lines().collect();
         let again = tool("bsdtar").args(["-tf", &archive]).ok().text();
