@@ -229,7 +229,10 @@ fn next_of(walk: &mut Walk) -> Option<Next> {
 
 /// Whether nothing is wrong with what lies there, only with the place.
 fn is_about_the_name(e: &Error) -> bool {
-    matches!(e.cause(), Cause::BadName | Cause::NameTwice | Cause::DirectoryTwice)
+    matches!(
+        e.cause(),
+        Cause::BadName | Cause::NameTwice | Cause::DirectoryTwice
+    )
 }
 
 /// Whether something is wrong with one file, and others may be read.
