@@ -33,13 +33,35 @@ impl<'d> Log<'d> {
     ) -> JournalResult<Self> {
         let map = LogMap::new(runs.to_vec())?;
         let superblock = read_superblock(device, &map, block_size)?;
+        Ok(Self::of(device, map, superblock))
+    }
+
+    /// Opens a journal as [`Log::open`] does, whose block 0 the caller has read: `first_block` is
+    /// the whole of it, or its beginning at least.
+    ///
+    /// # Errors
+    /// Runs with gaps or overlaps, a journal superblock that is cut, not sound, or does not fit the
+    /// file system.
+    pub fn open_read(
+        device: &'d dyn BlockDevice,
+        runs: &[LogRun],
+        block_size: BlockSize,
+        first_block: &[u8],
+    ) -> JournalResult<Self> {
+        let map = LogMap::new(runs.to_vec())?;
+        let superblock = parse_superblock(first_block, &map, block_size)?;
+        Ok(Self::of(device, map, superblock))
+    }
+
+    fn of(device: &'d dyn BlockDevice, map: LogMap, superblock: JournalSuperblock) -> Self {
+        let block_size = superblock.block_size;
         let ahead = (device.in_flight() > 1).then(|| RefCell::new(Ahead::new(block_size.len())));
-        Ok(Self {
+        Self {
             device,
             map,
             superblock,
             ahead,
-        })
+        }
     }
 
     /// Returns the journal superblock.

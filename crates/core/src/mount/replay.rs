@@ -52,8 +52,8 @@ impl Fs {
             let source = FormatError::new(Structure::Superblock, "journal_inum", 0, expected);
             Error::corrupt(Place::Superblock, source)
         })?;
-        let runs = self.journal_runs(ino)?;
-        let log = Log::open(&**self.device(), &runs, self.block_size())?;
+        let journal = self.journal_place(ino)?;
+        let log = journal.open(self)?;
         let recovery = log.recover(self.geometry().blocks_count())?;
         Ok((recovery, Arc::clone(self.device())))
     }
@@ -73,9 +73,9 @@ impl Fs {
     }
 
     /// Where the journal's blocks lie: as many as its superblock says it has.
-    pub(super) fn journal_runs(&self, ino: Ino) -> Result<Vec<LogRun>> {
+    pub(super) fn journal_place(&self, ino: Ino) -> Result<JournalPlace> {
         let inode = self.inode(ino)?;
-        let blocks = self.journal_len(ino, &inode)?;
+        let (blocks, first_block) = self.journal_len(ino, &inode)?;
         let mut runs = Vec::new();
         for run in Runs::over(self, &inode, 0..blocks) {
             let run = run?;
@@ -103,16 +103,35 @@ impl Fs {
                 start,
             });
         }
-        Ok(runs)
+        Ok(JournalPlace { runs, first_block })
     }
 
-    /// Blocks of the journal, which its superblock says: the inode may have more.
-    fn journal_len(&self, ino: Ino, inode: &Inode) -> Result<u64> {
-        let mut record = [0; JournalSuperblock::LEN];
-        let read = data::read_content(self, inode, 0, &mut record)?;
-        let record = record.get(..read).unwrap_or(&[]);
-        let superblock = JournalSuperblock::parse(record).in_place(Place::Inode(ino))?;
+    /// Blocks of the journal, which its superblock says: the inode may have more. And the first of
+    /// them, which has the superblock.
+    fn journal_len(&self, ino: Ino, inode: &Inode) -> Result<(u64, Box<[u8]>)> {
+        let mut block = vec![0; self.block_size().len()];
+        let read = data::read_content(self, inode, 0, &mut block)?;
+        block.truncate(read);
+        let superblock = JournalSuperblock::parse(&block).in_place(Place::Inode(ino))?;
         let blocks = inode.size_in_blocks(self.block_size());
-        Ok(blocks.min(superblock.max_len.into()))
+        Ok((blocks.min(superblock.max_len.into()), block.into()))
+    }
+}
+
+/// Where a journal lies, and what it begins with: read once, as it may be a round trip away.
+pub(super) struct JournalPlace {
+    pub(super) runs: Vec<LogRun>,
+    /// Block 0, as it was when this was made.
+    pub(super) first_block: Box<[u8]>,
+}
+
+impl JournalPlace {
+    /// The log of the file system, from what was read.
+    ///
+    /// # Errors
+    /// A superblock that does not fit the file system.
+    pub(super) fn open<'d>(&self, fs: &'d Fs) -> Result<Log<'d>> {
+        let (device, size) = (&**fs.device(), fs.block_size());
+        Ok(Log::open_read(device, &self.runs, size, &self.first_block)?)
     }
 }

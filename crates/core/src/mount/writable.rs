@@ -19,6 +19,7 @@
 
 use super::open::read_superblock;
 use super::orphan_file::orphan_file_blocks;
+use super::replay::JournalPlace;
 use super::{fast_commit, torn};
 use crate::alloc::{Alloc, AllocOptions};
 use crate::fs::JournalChoice;
@@ -35,7 +36,7 @@ use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{State, Superblock};
 use extant_format::{Expected, FormatError, Pblk, Structure, Tid};
 use extant_jbd2::{
-    CommitTime, FastCommits, Log, LogImage, LogRun, LogTransaction, LogWriter, WriterOptions,
+    CommitTime, FastCommits, LogImage, LogRun, LogTransaction, LogWriter, WriterOptions,
 };
 use extant_sync::{LockClass, Mutex, Rank};
 use std::sync::{Arc, OnceLock};
@@ -51,6 +52,8 @@ pub(super) const FIRST_SEQ: u64 = 1 << 32;
 /// A journal as it was found, replayed.
 pub(super) struct Found {
     pub(super) runs: Vec<LogRun>,
+    /// Block 0 of it, until that is written.
+    first_block: Option<Box<[u8]>>,
     pub(super) first: Tid,
     last_commit_seconds: u64,
     /// An error stopped the journal in an earlier life.
@@ -157,14 +160,21 @@ impl Fs {
         })?;
         let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
         let waits = torn || superblock.needs_recovery();
-        fs.replay_home(fs.journal_runs(ino)?, waits, options)
+        fs.replay_home(fs.journal_place(ino)?, waits, options)
             .map(Some)
     }
 
-    /// Replays the log at `runs`, if it `waits` for that.
-    fn replay_home(&self, runs: Vec<LogRun>, waits: bool, options: &MountOptions) -> Result<Found> {
-        let log = Log::open(&**self.device(), &runs, self.block_size())?;
+    /// Replays the log at `journal`, if it `waits` for that.
+    fn replay_home(
+        &self,
+        journal: JournalPlace,
+        waits: bool,
+        options: &MountOptions,
+    ) -> Result<Found> {
+        let log = journal.open(self)?;
         let recovery = log.recover(self.geometry().blocks_count());
+        let JournalPlace { runs, first_block } = journal;
+        let first_block = Some(first_block);
         if !waits {
             // As Linux does: what is in the log counts for nothing. Only its numbers matter, and
             // if they cannot be read, no log holds more transactions than blocks.
@@ -178,6 +188,7 @@ impl Fs {
                 notices: Vec::new(),
                 replayed: false,
                 runs,
+                first_block,
             });
         }
         let recovery = recovery?;
@@ -187,16 +198,18 @@ impl Fs {
             blocks = home.blocks,
             "replayed the journal"
         );
-        let found = Found {
+        let mut found = Found {
             first: recovery.next_tid,
             last_commit_seconds: recovery.last_commit_seconds,
             aborted: recovery.recorded_error != 0,
             notices: Notice::of_replay(&recovery),
             replayed: true,
             runs,
+            first_block,
         };
         if let Some(fast_commits) = &recovery.fast_commits {
             self.commit_fast_commits(fast_commits, &found, options)?;
+            found.first_block = None;
         }
         Ok(found)
     }
@@ -315,14 +328,19 @@ pub(super) fn start_log(
         sixty_four_bit: superblock.has_incompat(Incompat::BIT64),
         keeps_fast_commits: fast_commits.is_some(),
     };
-    LogWriter::start(
+    let (device, runs, size) = (
         Arc::clone(device),
         found.runs.clone(),
         superblock.block_size(),
-        fast_commits.unwrap_or(found.first),
-        found.last_commit_seconds,
-        options,
-    )
+    );
+    let first = fast_commits.unwrap_or(found.first);
+    let seconds = found.last_commit_seconds;
+    match found.first_block.as_deref() {
+        Some(block) if block.len() == size.len() => {
+            LogWriter::start_read(device, runs, block, first, seconds, options)
+        }
+        _ => LogWriter::start(device, runs, size, first, seconds, options),
+    }
     .map_err(Error::log)
 }
 

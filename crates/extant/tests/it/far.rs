@@ -11,8 +11,8 @@ use extant_testkit::tree::{Compare, Holes, Tree};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const ROUND_TRIP: Duration = Duration::from_millis(2);
@@ -128,6 +128,51 @@ impl BlockDevice for Counted {
 
     fn in_flight(&self) -> usize {
         self.in_flight
+    }
+}
+
+/// A device at hand that notes what is read.
+#[derive(Debug)]
+struct Noted {
+    inner: SharedDevice,
+    reads: Mutex<Vec<Range<u64>>>,
+}
+
+impl Noted {
+    fn open(path: &Path, spec: &OpenSpec) -> Arc<Self> {
+        let inner = spec.open().unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let reads = Mutex::default();
+        Arc::new(Self { inner, reads })
+    }
+
+    /// How many times a byte was read.
+    fn reads_of(&self, byte: u64) -> usize {
+        let reads = self.reads.lock().unwrap();
+        reads.iter().filter(|range| range.contains(&byte)).count()
+    }
+}
+
+impl BlockDevice for Noted {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        let range = offset..offset + buf.len() as u64;
+        self.reads.lock().unwrap().push(range);
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.inner.flush()
     }
 }
 
@@ -310,5 +355,44 @@ fn after_every_crash_of_what_is_far_what_was_synchronised_is_there() {
             }
         }
         fs.close().expect("it closes");
+    }
+}
+
+/// Where the superblock of the journal is, in bytes: the block that says so.
+fn journal_superblock(path: &Path, block: usize) -> u64 {
+    let bytes = std::fs::read(path).expect("the image");
+    // Magic number, and the type of a superblock of version 2.
+    let mark = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+    let found = bytes
+        .chunks(block)
+        .position(|block| block.starts_with(&mark));
+    (found.expect("a journal") * block) as u64
+}
+
+#[test]
+fn the_superblock_of_a_journal_is_read_once() {
+    for block in ["1024", "4096"] {
+        let blank = Blank::with(16, &["-t", "ext4", "-b", block, "-J", "size=4"]);
+        let path = blank.path();
+        let at = journal_superblock(path, block.parse().expect("a number"));
+        let device = Noted::open(path, &OpenSpec::read_write(path));
+        let options = MountOptions::read_write().background(false);
+        let fs = Filesystem::open_device(device.clone(), options).expect("it opens");
+        assert_eq!(device.reads_of(at), 1, "to write");
+        fs.create_dir("/made").expect("a directory");
+        fs.sync().expect("a sync");
+        // As after a crash.
+        let crashed = path.with_extension("crashed");
+        std::fs::copy(path, &crashed).expect("a copy");
+        drop(fs);
+        let path = &crashed;
+        let device = Noted::open(path, &OpenSpec::read_only(path));
+        let fs = Filesystem::open_device(device.clone(), MountOptions::read_only());
+        assert!(fs.expect("it opens").exists("/made").expect("a look"));
+        assert_eq!(device.reads_of(at), 1, "to read a log that waits");
+        let device = Noted::open(path, &OpenSpec::read_write(path));
+        let fs = Filesystem::open_device(device.clone(), MountOptions::read_write());
+        assert_eq!(device.reads_of(at), 1, "to replay it");
+        fs.expect("it opens").close().expect("it closes");
     }
 }

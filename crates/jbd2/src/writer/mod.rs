@@ -96,6 +96,12 @@ struct OpenTransaction {
     has_revokes: bool,
 }
 
+/// A journal as it was found: where its blocks lie, and the first of them.
+struct Found {
+    map: LogMap,
+    first_block: AlignedBuf,
+}
+
 /// A log being written.
 #[derive(Debug)]
 pub struct LogWriter {
@@ -105,7 +111,8 @@ pub struct LogWriter {
     map: LogMap,
     format: LogFormat,
     area: LogArea,
-    /// As it is durable on the device.
+    /// As it is durable on the device, or will be with the first commit of a log that was empty:
+    /// until then nothing of it counts but that.
     superblock: JournalSuperblock,
     /// The block that holds it; what follows the record there is kept.
     superblock_block: AlignedBuf,
@@ -130,7 +137,7 @@ impl LogWriter {
     /// Begins an empty log with transaction `first_tid` in the journal whose blocks lie at `runs`
     /// (sorted by journal block, without gaps) of a file system with blocks of `block_size` that
     /// starts at byte 0 of `device`. Writes the journal superblock, with the features the file
-    /// system needs, and flushes.
+    /// system needs, and flushes; where the log is empty already, the first commit does so.
     ///
     /// What the log held is gone afterwards: it must be clean, or recovered and
     /// [written home](crate::Recovery::write_home). `first_tid` and `last_commit_seconds` are those
@@ -148,9 +155,60 @@ impl LogWriter {
         options: WriterOptions,
     ) -> JournalResult<Self> {
         let map = LogMap::new(runs)?;
-        let mut superblock_block = AlignedBuf::zeroed(block_size.len());
+        let mut first_block = AlignedBuf::zeroed(block_size.len());
         let (offset, _) = map.offset(0, block_size)?;
-        on_device(0, device.read_at(offset, &mut superblock_block))?;
+        on_device(0, device.read_at(offset, &mut first_block))?;
+        let log = Found { map, first_block };
+        Self::start_in(
+            device,
+            log,
+            block_size,
+            first_tid,
+            last_commit_seconds,
+            options,
+        )
+    }
+
+    /// Begins an empty log as [`LogWriter::start`] does, in a journal whose block 0 the caller has
+    /// read: `first_block` is that block, as it is on the device by now.
+    ///
+    /// # Errors
+    /// `Mapping` where `first_block` is no block; otherwise as for [`LogWriter::start`].
+    pub fn start_read(
+        device: SharedDevice,
+        runs: Vec<LogRun>,
+        first_block: &[u8],
+        first_tid: Tid,
+        last_commit_seconds: u64,
+        options: WriterOptions,
+    ) -> JournalResult<Self> {
+        let bytes = u32::try_from(first_block.len()).unwrap_or(u32::MAX);
+        let no_block = JournalError::Mapping { block: 0 };
+        let block_size = BlockSize::from_bytes(bytes).ok_or(no_block)?;
+        let log = Found {
+            map: LogMap::new(runs)?,
+            first_block: AlignedBuf::copy_of(first_block),
+        };
+        Self::start_in(
+            device,
+            log,
+            block_size,
+            first_tid,
+            last_commit_seconds,
+            options,
+        )
+    }
+
+    fn start_in(
+        device: SharedDevice,
+        log: Found,
+        block_size: BlockSize,
+        first_tid: Tid,
+        last_commit_seconds: u64,
+        options: WriterOptions,
+    ) -> JournalResult<Self> {
+        let Found { map, first_block } = log;
+        let superblock_block = first_block;
         let found = parse_superblock(&superblock_block, &map, block_size)?;
         let mut superblock = empty_superblock(&found, options, first_tid)?;
         let area = superblock.area();
@@ -159,6 +217,7 @@ impl LogWriter {
         if options.keeps_fast_commits {
             superblock.start = head;
         }
+        let is_empty = found.start == 0 && superblock.start == 0;
         let mut writer = Self {
             is_far: device.in_flight() > 1,
             device,
@@ -180,7 +239,12 @@ impl LogWriter {
             },
             stopped: false,
         };
-        writer.replace_superblock(superblock)?;
+        if is_empty {
+            // The device says so, and the first commit says the rest.
+            writer.superblock = superblock;
+        } else {
+            writer.replace_superblock(superblock)?;
+        }
         Ok(writer)
     }
 
@@ -215,7 +279,8 @@ impl LogWriter {
         self.live.iter().copied()
     }
 
-    /// Returns the journal superblock as it is durable.
+    /// Returns the journal superblock as it is durable, or will be with the first commit of a log
+    /// that was found empty.
     #[must_use]
     pub fn superblock(&self) -> &JournalSuperblock {
         &self.superblock

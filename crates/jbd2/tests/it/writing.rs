@@ -400,12 +400,12 @@ fn commit_times_never_go_backwards() {
     }
 }
 
-/// Features a journal has after writing started: compatible and incompatible ones.
+/// Features a journal has after its first transaction: compatible and incompatible ones.
 fn features_after(kind: (u32, u32), options: WriterOptions) -> (u32, u32) {
     let log = LogMaker::new(kind, 0, 1);
     let mut rig = Rig::over(&log.image, log.runs, 3, options);
-    let superblock = rig.superblock();
     rig.transaction(&images(2, 1), &[]);
+    let superblock = rig.superblock();
     assert_eq!(rig.recover().1.len(), 2);
     (superblock.compat.bits(), superblock.incompat.bits())
 }
@@ -437,6 +437,33 @@ fn a_journal_gets_the_features_its_file_system_needs() {
 }
 
 #[test]
+fn an_empty_log_is_as_it_was_until_its_first_commit() {
+    let log = LogMaker::new((0, 0), 0, 1);
+    let mut rig = Rig::over(&log.image, log.runs, 3, WriterOptions::default());
+    assert_eq!(rig.device.op_count(), 0);
+    let tid = rig.append(&images(2, 1), &[]);
+    assert_eq!(rig.superblock().start, 0);
+    assert!(rig.recover().1.is_empty(), "a log that nobody finds");
+    assert!(rig.commit(tid).superblock_written);
+    let superblock = rig.superblock();
+    assert_eq!((superblock.start, superblock.sequence), (1, tid));
+    assert_eq!(rig.recover().1.len(), 2);
+    // What another one has begun is empty first.
+    let (device, runs) = (Arc::clone(&rig.device), rig.runs.clone());
+    drop(rig);
+    let begun = start(&device, &runs, 9, WriterOptions::default()).unwrap();
+    let mut rig = Rig {
+        device,
+        runs,
+        writer: begun,
+    };
+    let superblock = rig.superblock();
+    assert_eq!((superblock.start, superblock.sequence), (0, Tid::new(9)));
+    rig.transaction(&images(1, 2), &[]);
+    assert_eq!(rig.recover().1.len(), 1);
+}
+
+#[test]
 fn revokes_are_allowed_when_the_first_is_committed() {
     let mut rig = Rig::new((0, 0), 3);
     rig.transaction(&images(2, 1), &[]);
@@ -456,8 +483,8 @@ fn a_version_1_superblock_becomes_version_2() {
     let record = log.superblock.encode();
     log.block_mut(0)[..record.len()].copy_from_slice(&record);
     let mut rig = Rig::over(&log.image, log.runs, 3, WriterOptions::default());
-    assert!(rig.superblock().v2);
     rig.transaction(&images(3, 1), &[1]);
+    assert!(rig.superblock().v2);
     assert_eq!(rig.recover().1.len(), 2);
 }
 
