@@ -4,23 +4,22 @@ use super::address::{NbdAddress, NbdOptions, NbdTransport};
 use super::ends::Ends;
 use super::extents::{Answer, Extents, Found};
 use super::job::{Data, Fault, Job, cut_mut, cut_shared};
+use super::parts;
 use super::pool::Pool;
 use super::stream::Stream;
 use super::wire::{self, Command, FUA, export};
 use crate::device::{total_len, write_zeroes};
 use crate::{AlignedBuf, BlockDevice, Completion, DeviceError, DeviceResult, Done, Request};
-use extant_sync::{
-    Condvar, CountedAtomicU64, LockClass, Mutex, Rank, RmwClass, debug_assert_may_wait_for_device,
-};
+use extant_sync::{CountedAtomicU64, RmwClass, debug_assert_may_wait_for_device};
 use rustix::io::Errno;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-static TURN: LockClass = LockClass::new("nbd part of a block", Rank::Leaf);
 static CHANGES: RmwClass = RmwClass::new("nbd changes");
 
 /// Bytes that one request carries at most: enough to be quick, few enough that many are under way.
@@ -34,15 +33,11 @@ const BOUNCE: u64 = 1 << 20;
 const FAR: Duration = Duration::from_micros(300);
 /// Requests that are worth having under way with a server that is far.
 const IN_FLIGHT: usize = 32;
-/// Most writes in front of a flush that are durable by themselves where the server is far, and
-/// otherwise: servers write out what they have for each.
-const FEW_DURABLE: usize = 4;
-const ONE_DURABLE: usize = 1;
 
 /// An export of an NBD server as a device.
 #[derive(Debug)]
 pub struct NbdDevice {
-    pool: Pool,
+    pub(super) pool: Arc<Pool>,
     is_writable: bool,
     name: String,
     /// Changes that have begun, and that have ended.
@@ -55,10 +50,9 @@ pub struct NbdDevice {
     /// Nanoseconds that the quickest read of one request took; the largest number before the first.
     quickest: AtomicU64,
     /// A flush has succeeded.
-    has_flushed: AtomicBool,
-    /// Whether a thread reads, patches and writes a block that it changes a part of.
-    turn: Mutex<bool>,
-    turns: Condvar,
+    pub(super) has_flushed: AtomicBool,
+    /// Stands for the export where parts of blocks are changed.
+    pub(super) identity: u64,
 }
 
 impl NbdDevice {
@@ -132,14 +126,13 @@ impl NbdDevice {
             ends: options.keeps_ends.then(Ends::default),
             has_changed_ends: AtomicBool::new(false),
             quickest: AtomicU64::new(u64::MAX),
-            pool,
+            pool: Arc::new(pool),
             is_writable: options.writable,
+            identity: parts::identity(&name),
             name,
             begun: CountedAtomicU64::new(&CHANGES, 0),
             ended: CountedAtomicU64::new(&CHANGES, 0),
             has_flushed: AtomicBool::new(false),
-            turn: Mutex::new(&TURN, false),
-            turns: Condvar::new(),
         })
     }
 
@@ -153,28 +146,34 @@ impl NbdDevice {
         self.pool.export().allocation.is_some()
     }
 
-    fn can(&self, flag: u16) -> bool {
+    pub(super) fn can(&self, flag: u16) -> bool {
         self.pool.export().can(flag)
     }
 
     /// Bytes of a request with data at most: a multiple of the server's smallest.
-    fn piece(&self) -> u32 {
+    pub(super) fn piece(&self) -> u32 {
         self.pool.export().largest.min(PIECE)
     }
 
-    fn is_whole(&self, offset: u64, len: u64) -> bool {
+    pub(super) fn is_whole(&self, offset: u64, len: u64) -> bool {
         let smallest = u64::from(self.pool.export().smallest);
         offset.is_multiple_of(smallest) && len.is_multiple_of(smallest)
     }
 
     /// The blocks of the server that a range touches.
-    fn around(&self, offset: u64, len: u64) -> Range<u64> {
+    pub(super) fn around(&self, offset: u64, len: u64) -> Range<u64> {
         let smallest = u64::from(self.pool.export().smallest);
         let start = offset - offset % smallest;
         start..(offset + len).next_multiple_of(smallest)
     }
 
-    fn failed(&self, command: Command, offset: u64, len: u64, fault: Fault) -> DeviceError {
+    pub(super) fn failed(
+        &self,
+        command: Command,
+        offset: u64,
+        len: u64,
+        fault: Fault,
+    ) -> DeviceError {
         let source = match fault {
             Fault::Server { errno, text } => wire::told(errno, &text),
             Fault::Unanswered(reason) => io::Error::other(format!(
@@ -197,7 +196,7 @@ impl NbdDevice {
     }
 
     /// Does jobs. The error is that of the first that failed.
-    fn perform(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
+    pub(super) fn perform(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
         let changes = self.begin_changes(jobs);
         let is_one_read = matches!(&jobs[..], [job] if job.command == Command::Read);
         let begun = is_one_read.then(Instant::now);
@@ -206,13 +205,13 @@ impl NbdDevice {
             self.note_time(begun);
         }
         if changes {
-            self.ended.fetch_add(1, Ordering::SeqCst);
+            self.end_changes();
         }
         jobs.iter_mut().try_for_each(|job| self.outcome(job))
     }
 
     /// Notes that changes begin, if there are any among these.
-    fn begin_changes(&self, jobs: &[Job<'_>]) -> bool {
+    pub(super) fn begin_changes(&self, jobs: &[Job<'_>]) -> bool {
         let mut changes = jobs.iter().filter(|job| job.command.changes()).peekable();
         if changes.peek().is_none() {
             return false;
@@ -227,12 +226,18 @@ impl NbdDevice {
         true
     }
 
+    /// Notes that changes have ended which [`NbdDevice::begin_changes`] noted.
+    pub(super) fn end_changes(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Notes how long a read took that began then.
     fn note_time(&self, begun: Instant) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Of two that meet one may be lost: there are more.
         if took < self.quickest.load(Ordering::Relaxed) {
             self.quickest.store(took, Ordering::Relaxed);
+            self.pool.set_far(self.in_flight() > 1);
         }
     }
 
@@ -266,7 +271,7 @@ impl NbdDevice {
         ends.fill(offset, buf)
     }
 
-    fn outcome(&self, job: &mut Job<'_>) -> DeviceResult<()> {
+    pub(super) fn outcome(&self, job: &mut Job<'_>) -> DeviceResult<()> {
         match job.outcome.take() {
             Some(Err(fault)) => Err(self.failed(job.command, job.offset, job.len.into(), fault)),
             Some(Ok(())) | None => Ok(()),
@@ -278,7 +283,7 @@ impl NbdDevice {
         if self.can(export::FLUSH) { 0 } else { FUA }
     }
 
-    fn read_jobs<'b>(
+    pub(super) fn read_jobs<'b>(
         &self,
         offset: u64,
         into: impl Iterator<Item = &'b mut [u8]>,
@@ -290,15 +295,15 @@ impl NbdDevice {
         });
     }
 
-    fn write_jobs<'b>(
+    pub(super) fn write_jobs<'b>(
         &self,
         offset: u64,
         from: impl Iterator<Item = &'b [u8]>,
+        piece: u32,
         jobs: &mut Vec<Job<'b>>,
     ) {
         let flags = self.flags();
-        let piece = self.piece() as usize;
-        cut_shared(offset, from, piece, |at, group| {
+        cut_shared(offset, from, piece as usize, |at, group| {
             jobs.push(Job {
                 flags,
                 ..Job::write(at, group)
@@ -306,7 +311,7 @@ impl NbdDevice {
         });
     }
 
-    fn plain_jobs(&self, command: Command, range: Range<u64>, jobs: &mut Vec<Job<'_>>) {
+    pub(super) fn plain_jobs(&self, command: Command, range: Range<u64>, jobs: &mut Vec<Job<'_>>) {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(STRETCH.into()) as u32;
@@ -319,7 +324,7 @@ impl NbdDevice {
     }
 
     /// Reads a range that does not fit the server's blocks.
-    fn read_parts(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+    pub(super) fn read_parts(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -335,183 +340,6 @@ impl NbdDevice {
             done += now;
         }
         Ok(())
-    }
-
-    /// Writes a range that does not fit the server's blocks: reads what else is in them first.
-    fn write_parts(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
-        let _turn = self.take_turn();
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let now = (buf.len() - done).min(BOUNCE as usize);
-            let around = self.around(at, now as u64);
-            let mut whole = AlignedBuf::zeroed((around.end - around.start) as usize);
-            let skip = (at - around.start) as usize;
-            if !self.is_whole(at, now as u64) {
-                let mut jobs = Vec::new();
-                self.read_jobs(around.start, std::iter::once(&mut whole[..]), &mut jobs);
-                self.perform(&mut jobs)?;
-            }
-            whole[skip..skip + now].copy_from_slice(&buf[done..done + now]);
-            let mut jobs = Vec::new();
-            self.write_jobs(around.start, std::iter::once(&whole[..]), &mut jobs);
-            self.perform(&mut jobs)?;
-            done += now;
-        }
-        Ok(())
-    }
-
-    fn take_turn(&self) -> Turn<'_> {
-        let mut taken = self.turn.lock();
-        while *taken {
-            self.turns.wait(&mut taken);
-        }
-        *taken = true;
-        Turn(self)
-    }
-
-    /// Does what stands between two flushes of a batch, all under way together. Returns how the
-    /// flush behind it ended, if that was done as well.
-    fn run_group(
-        &self,
-        group: &mut [(Request, DeviceResult<()>)],
-        is_before_flush: bool,
-    ) -> Option<DeviceResult<()>> {
-        let mut jobs = Vec::new();
-        let mut owners = Vec::new();
-        let mut slow = Vec::new();
-        for (number, (request, result)) in group.iter_mut().enumerate() {
-            let checked = match request {
-                Request::Read { offset, buf } => {
-                    self.check_range("read", *offset, buf.len() as u64)
-                }
-                Request::Write { offset, buf } => {
-                    self.check_writable("write", *offset, buf.len() as u64)
-                }
-                Request::Discard { offset, len } => self.check_writable("discard", *offset, *len),
-                Request::Zero { offset, len } => self.check_writable("zero", *offset, *len),
-                Request::Flush => Ok(()),
-            };
-            if checked.is_err() {
-                *result = checked;
-                continue;
-            }
-            let fits = request
-                .range()
-                .is_some_and(|(offset, len)| self.is_whole(offset, len));
-            let can = match request {
-                Request::Zero { .. } => self.can(export::WRITE_ZEROES),
-                Request::Discard { .. } => self.can(export::TRIM),
-                _ => true,
-            };
-            if !fits || !can {
-                slow.push(number);
-                continue;
-            }
-            let before = jobs.len();
-            match request {
-                Request::Read { offset, buf } => {
-                    self.read_jobs(*offset, std::iter::once(&mut buf[..]), &mut jobs);
-                }
-                Request::Write { offset, buf } => {
-                    self.write_jobs(*offset, std::iter::once(&buf[..]), &mut jobs);
-                }
-                Request::Zero { offset, len } => {
-                    self.plain_jobs(Command::WriteZeroes, *offset..*offset + *len, &mut jobs);
-                }
-                Request::Discard { offset, len } => {
-                    self.plain_jobs(Command::Trim, *offset..*offset + *len, &mut jobs);
-                }
-                Request::Flush => {}
-            }
-            owners.resize(owners.len() + jobs.len() - before, number);
-        }
-        let flushed = self.perform_group(&mut jobs, is_before_flush && slow.is_empty());
-        let outcomes: Vec<_> = jobs.iter_mut().map(|job| self.outcome(job)).collect();
-        drop(jobs);
-        for (owner, outcome) in owners.into_iter().zip(outcomes) {
-            let (_, result) = &mut group[owner];
-            if result.is_ok() {
-                *result = outcome;
-            }
-        }
-        for number in slow {
-            let (request, result) = &mut group[number];
-            *result = match request {
-                Request::Read { offset, buf } => self.read_parts(*offset, buf),
-                Request::Write { offset, buf } => self.write_parts(*offset, buf),
-                Request::Discard { offset, len } => self.discard(*offset, *len),
-                Request::Zero { offset, len } => self.zero(*offset, *len),
-                Request::Flush => Ok(()),
-            };
-        }
-        flushed
-    }
-
-    /// Does the jobs of a group. Where they `end` with a flush, and there are few, that may be done
-    /// as well: returns how it ended then.
-    ///
-    /// A few writes between two flushes, as of the block that ends a commit, may be durable at
-    /// once: the second flush then has nothing left to do. Or it has, but need not wait for them
-    /// where each takes a round trip.
-    fn perform_group(&self, jobs: &mut [Job<'_>], end: bool) -> Option<DeviceResult<()>> {
-        if jobs.is_empty() {
-            return None;
-        }
-        let is_far = self.in_flight() > 1;
-        let most = if is_far { FEW_DURABLE } else { ONE_DURABLE };
-        let are_few = jobs.len() <= most && jobs.iter().all(|job| job.command == Command::Write);
-        let may_be_durable = end && are_few && self.can(export::FUA);
-        let is_all_durable = may_be_durable && self.is_all_durable();
-        let flushes_beside = may_be_durable && is_far && !is_all_durable;
-        if is_all_durable || flushes_beside {
-            for job in &mut *jobs {
-                job.flags |= FUA;
-            }
-        }
-        let changes = self.begin_changes(jobs);
-        let flushed = if flushes_beside {
-            Some(self.perform_beside_flush(jobs))
-        } else {
-            self.pool.perform(jobs);
-            None
-        };
-        if changes {
-            self.ended.fetch_add(1, Ordering::SeqCst);
-        }
-        flushed
-    }
-
-    /// Does jobs that are durable when they end, while a flush makes durable what was written
-    /// before. Returns how that ended.
-    fn perform_beside_flush(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
-        std::thread::scope(|scope| {
-            let flush = std::thread::Builder::new().spawn_scoped(scope, || self.flush());
-            self.pool.perform(jobs);
-            match flush.map(|flush| flush.join()) {
-                Ok(Ok(flushed)) => flushed,
-                Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                // The system has no thread: one after the other.
-                Err(_) => self.flush(),
-            }
-        })
-    }
-
-    /// Whether a flush would have nothing to do.
-    fn is_all_durable(&self) -> bool {
-        self.has_flushed.load(Ordering::Acquire)
-            && self.pool.lost().is_none()
-            && self.pool.dirty().is_empty()
-    }
-}
-
-/// The right to read, patch and write blocks.
-struct Turn<'d>(&'d NbdDevice);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *self.0.turn.lock() = false;
-        self.0.turns.notify_one();
     }
 }
 
@@ -552,10 +380,10 @@ impl BlockDevice for NbdDevice {
         debug_assert_may_wait_for_device();
         self.check_writable("write", offset, buf.len() as u64)?;
         if !self.is_whole(offset, buf.len() as u64) {
-            return self.write_parts(offset, buf);
+            return self.write_parts(offset, &[buf]);
         }
         let mut jobs = Vec::new();
-        self.write_jobs(offset, std::iter::once(buf), &mut jobs);
+        self.write_jobs(offset, std::iter::once(buf), self.piece(), &mut jobs);
         self.perform(&mut jobs)
     }
 
@@ -601,15 +429,12 @@ impl BlockDevice for NbdDevice {
         let len = total_len(bufs.iter().map(|b| &**b));
         self.check_writable("write", offset, len)?;
         if !self.is_whole(offset, len) {
-            let mut at = offset;
-            for buf in bufs {
-                self.write_parts(at, buf)?;
-                at += buf.len() as u64;
-            }
-            return Ok(());
+            let bufs: Vec<&[u8]> = bufs.iter().map(|buf| &**buf).collect();
+            return self.write_parts(offset, &bufs);
         }
         let mut jobs = Vec::new();
-        self.write_jobs(offset, bufs.iter().map(|buf| &**buf), &mut jobs);
+        let bufs = bufs.iter().map(|buf| &**buf);
+        self.write_jobs(offset, bufs, self.piece(), &mut jobs);
         self.perform(&mut jobs)
     }
 

@@ -125,6 +125,39 @@ impl<L: Link, R: Reason> Links<L, R> {
         }
     }
 
+    /// The connection that has the least to do, and whether there may be one more beside it, which
+    /// [`Links::add_one`] makes. Waits for one only where there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn choose_at_once(
+        &self,
+        most: usize,
+        make: impl Fn(Effort) -> Result<L, R>,
+    ) -> Result<(Arc<L>, bool), R> {
+        loop {
+            match self.least_busy() {
+                Some((0, idle)) => return Ok((idle, false)),
+                Some((_, best)) => {
+                    let takes_more = most > 1 && self.known.lock().takes_more(most);
+                    return Ok((best, takes_more));
+                }
+                None => {
+                    if let Some(ended) = self.one(&make) {
+                        return ended.map(|one| (one, false));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes one more for others, if there may be one and all have something to do.
+    pub(super) fn add_one(&self, most: usize, make: impl Fn(Effort) -> Result<L, R>) {
+        if let Some((1.., best)) = self.least_busy() {
+            drop(self.one_more(best, most, make));
+        }
+    }
+
     /// The connection that has the least to do, and how much that is. Forgets broken ones.
     fn least_busy(&self) -> Option<(usize, Arc<L>)> {
         let mut best: Option<(usize, Arc<L>)> = None;
@@ -309,5 +342,29 @@ mod tests {
         // What succeeded is tried again at once.
         assert_eq!(choose().1, 3);
         assert_eq!(choose().1, 3, "no more than there may be");
+    }
+
+    #[test]
+    fn one_that_is_in_a_hurry_takes_what_there_is_and_another_makes_one_more() {
+        let links = Links::new(Used::default(), Duration::ZERO);
+        let asked = AtomicUsize::new(0);
+        let make = |_| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Refused>(Used::default())
+        };
+        for (number, wants_more) in [(1, true), (2, false)] {
+            let (best, more) = links.choose_at_once(2, make).expect("one is there");
+            assert!(best.busy().is_some());
+            assert_eq!((more, links.live().len()), (wants_more, number));
+            links.add_one(2, make);
+        }
+        assert_eq!((asked.load(Ordering::SeqCst), links.live().len()), (1, 2));
+        // Where there is none, it is waited for.
+        for link in links.live() {
+            link.0.store(true, Ordering::SeqCst);
+        }
+        let (made, more) = links.choose_at_once(2, make).expect("one is made");
+        assert!(made.busy().is_some() && !more);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 }

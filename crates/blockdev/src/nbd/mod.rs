@@ -1,12 +1,15 @@
 //! Exports of NBD servers as devices.
 //!
 //! Written from the protocol document of the project NetworkBlockDevice/nbd (`doc/proto.md`). The
-//! client blocks, and has no threads of its own.
+//! client blocks. Its only threads are one that connects once more to a server that is far, and one
+//! that flushes beside durable writes to such a server.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `address.rs` | [`NbdAddress`], [`NbdOptions`] |
-//! | `device.rs` | [`NbdDevice`]: cutting requests, blocks of the server, batches |
+//! | `device.rs` | [`NbdDevice`]: cutting requests, blocks of the server |
+//! | `batch.rs` | batches, and what of them is durable without a flush |
+//! | `parts.rs` | changes of parts of the server's blocks |
 //! | `pool.rs` | connections: choosing one, making others, flushing all |
 //! | `links.rs` | which thread makes a connection that several wait for |
 //! | `connection.rs` | one connection: requests of many threads, and their replies |
@@ -58,6 +61,7 @@
 //! in any order. Resizing and caching.
 
 mod address;
+mod batch;
 mod connection;
 mod device;
 mod ends;
@@ -66,6 +70,7 @@ mod handshake;
 mod job;
 mod links;
 mod messages;
+mod parts;
 mod pool;
 mod replies;
 mod stream;

@@ -8,8 +8,11 @@ use super::job::{Fault, Job};
 use super::links::{Effort, Links, Reason};
 use super::stream::Stream;
 use super::wire::{Command, export};
+use extant_sync::{CountedAtomicBool, RmwClass};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Pause before the second attempt to connect again; it doubles with each further one.
@@ -20,6 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 const ATTEMPTS: u32 = 5;
 /// Pause before a server that took no further connection is asked for one again.
 const UNTIL_MORE: Duration = Duration::from_secs(30);
+
+static ADDING: RmwClass = RmwClass::new("nbd connections that are added");
 
 impl Reason for Refusal {
     fn is_final(&self) -> bool {
@@ -38,6 +43,10 @@ pub(super) struct Pool {
     export: Export,
     fate: Arc<Fate>,
     links: Links<Connection, Refusal>,
+    /// Whether connecting takes so long that no request waits for one more connection.
+    is_far: AtomicBool,
+    /// A thread makes one more.
+    is_adding: CountedAtomicBool,
 }
 
 impl Pool {
@@ -85,6 +94,8 @@ impl Pool {
             export,
             fate,
             links: Links::new(first, UNTIL_MORE),
+            is_far: AtomicBool::new(false),
+            is_adding: CountedAtomicBool::new(&ADDING, false),
         }
     }
 
@@ -118,16 +129,43 @@ impl Pool {
         live
     }
 
+    /// Says whether requests take long, and connecting with them.
+    pub(super) fn set_far(&self, is_far: bool) {
+        self.is_far.store(is_far, Ordering::Relaxed);
+    }
+
     /// The connection that has the least to do. Makes one where all have something to do and there
-    /// may be another, or where there is none.
+    /// may be another, or where there is none. From a server that is far one more comes later, for
+    /// other requests: several round trips are more than what is gained for this one.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn choose(&self) -> Result<Arc<Connection>, Refusal> {
-        self.links.choose(self.most(), |effort| match effort {
+    pub(super) fn choose(self: &Arc<Self>) -> Result<Arc<Connection>, Refusal> {
+        let make = |effort| self.connect(effort);
+        if !self.is_far.load(Ordering::Relaxed) {
+            return self.links.choose(self.most(), make);
+        }
+        let (best, wants_more) = self.links.choose_at_once(self.most(), make)?;
+        if wants_more && !self.is_adding.swap(true, Ordering::AcqRel) {
+            let pool = Arc::clone(self);
+            let adding = thread::Builder::new().name("extant-nbd".to_owned());
+            let begun = adding.spawn(move || {
+                pool.links
+                    .add_one(pool.most(), |effort| pool.connect(effort));
+                pool.is_adding.store(false, Ordering::Release);
+            });
+            if begun.is_err() {
+                self.is_adding.store(false, Ordering::Release);
+            }
+        }
+        Ok(best)
+    }
+
+    fn connect(&self, effort: Effort) -> Result<Connection, Refusal> {
+        match effort {
             Effort::Once => self.connect_once(),
             Effort::ForAWhile => self.connect_again(),
-        })
+        }
     }
 
     /// Tries for a while.
@@ -181,7 +219,7 @@ impl Pool {
 
     /// Does all jobs: afterwards each has an outcome. Over a new connection where one breaks, as
     /// far as that is sound (see the header of the module).
-    pub(super) fn perform(&self, jobs: &mut [Job<'_>]) {
+    pub(super) fn perform(self: &Arc<Self>, jobs: &mut [Job<'_>]) {
         let mut attempts = 0;
         let mut left = jobs.len();
         while left > 0 {
@@ -213,7 +251,7 @@ impl Pool {
     ///
     /// # Errors
     /// How that failed, or why it cannot be told.
-    pub(super) fn flush(&self) -> Result<(), Fault> {
+    pub(super) fn flush(self: &Arc<Self>) -> Result<(), Fault> {
         let no_connection = |reason, errno| Fault::NoConnection { reason, errno };
         let certain = || match self.lost() {
             None => Ok(()),

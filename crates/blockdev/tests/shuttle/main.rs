@@ -210,6 +210,23 @@ fn there_are_no_more_than_there_may_be() {
     });
 }
 
+/// Threads that wait for nobody have what there is, and one more is made beside them.
+#[test]
+fn one_more_is_made_beside_those_that_do_not_wait() {
+    explore("one_more_is_made_beside_those_that_do_not_wait", || {
+        let world = World::new(Fake::new(false, 1));
+        together(&world, |world, _| {
+            let make = |effort| world.attempt(effort, |_| Ok(Fake::new(false, 1)));
+            let (_, wants_more) = world.links.choose_at_once(2, make).unwrap();
+            if wants_more {
+                world.links.add_one(2, make);
+            }
+        });
+        assert_eq!(world.links.live().len(), 2);
+        assert_eq!(world.ended(), 1);
+    });
+}
+
 #[test]
 fn what_is_gone_is_not_asked_for_again() {
     explore("what_is_gone_is_not_asked_for_again", || {

@@ -4,6 +4,7 @@ mod breaks;
 mod fake;
 mod hostile;
 mod manners;
+mod parts;
 mod servers;
 #[cfg(feature = "tls")]
 mod tls;
