@@ -3,6 +3,7 @@
 //! What a turn does is a closure, which holds the file system weakly: dropping the last reference
 //! ends the thread, and leaves an image that recovers to the last commit.
 
+use super::Seq;
 use crate::{Error, Result};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use std::sync::Arc;
@@ -15,7 +16,9 @@ static SIGNALS: LockClass = LockClass::new("journal thread", Rank::Leaf);
 #[derive(Clone, Copy, Debug, Default)]
 struct Signals {
     checkpoint: bool,
-    commit: bool,
+    /// The last transaction whose commit was asked for. If another thread has committed it
+    /// meanwhile, nothing is to be done: the next one has just begun.
+    commit: Option<Seq>,
     wake: bool,
     stop: bool,
 }
@@ -23,8 +26,10 @@ struct Signals {
 /// What is due in a turn of the thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
-    /// A commit.
-    pub commit: bool,
+    /// A commit of what is running: it is time.
+    pub is_time: bool,
+    /// A commit of this transaction, unless it is durable by now.
+    pub commit: Option<Seq>,
     /// A checkpoint.
     pub checkpoint: bool,
 }
@@ -75,9 +80,9 @@ impl Background {
         self.ring(|signals| signals.checkpoint = true);
     }
 
-    /// Asks for a commit. Returns whether there is somebody to do it.
-    pub(super) fn commit(&self) -> bool {
-        self.ring(|signals| signals.commit = true);
+    /// Asks for the commit of a transaction. Returns whether there is somebody to do it.
+    pub(super) fn commit(&self, seq: Seq) -> bool {
+        self.ring(|signals| signals.commit = signals.commit.max(Some(seq)));
         self.thread.lock().is_some()
     }
 
@@ -120,7 +125,8 @@ fn run(tend: &dyn Fn(Due) -> bool, bell: &Bell, interval: Duration) {
         }
         let is_time = Instant::now() >= next;
         let due = Due {
-            commit: is_time || signals.commit,
+            is_time,
+            commit: signals.commit,
             checkpoint: signals.checkpoint,
         };
         if !tend(due) {
@@ -137,7 +143,8 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     let mut signals = bell.signals.lock();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if signals.stop || signals.checkpoint || signals.commit || signals.wake || left.is_zero() {
+        let has_work = signals.checkpoint || signals.commit.is_some() || signals.wake;
+        if signals.stop || has_work || left.is_zero() {
             return std::mem::take(&mut *signals);
         }
         bell.rung.wait_for(&mut signals, left);

@@ -457,9 +457,9 @@ impl Journal {
         writer.append(&transaction).map_err(Error::log)?;
         let receipt = writer.commit(transaction.tid, now()).map_err(Error::log)?;
         self.counters.flushes.add(receipt.flushes.into());
-        let half = writer.free() < writer.capacity() / 2;
+        let is_due = writer.free() < self.least_free;
         drop(writer);
-        if half || self.queue.len() > self.most_queued {
+        if is_due || self.queue.len() > self.most_queued {
             self.background.checkpoint();
         }
         Ok(())

@@ -94,6 +94,9 @@ const LOG: u64 = 2;
 pub const MOST_BLOCKS: u32 = 4096;
 /// A transaction takes at most one part in this many of the log.
 const LOG_SHARE: u32 = 4;
+/// As many where each commit takes round trips, so that there are fewer. While a checkpoint moves
+/// the tail behind two transactions, there still is room for the next one.
+const FAR_LOG_SHARE: u32 = 3;
 /// Blocks of a transaction that nobody asks room for: superblock, descriptors, revokes, commit.
 const OVERHEAD: u32 = 16;
 
@@ -115,6 +118,8 @@ pub struct Journal {
     queue: Arc<Queue>,
     /// Images in the queue that make a checkpoint due.
     most_queued: usize,
+    /// Free blocks of the log below which one is due.
+    least_free: u32,
     /// Held by the one that checkpoints.
     checkpointing: Mutex<()>,
     flushes: Flushes,
@@ -140,9 +145,17 @@ impl Journal {
         log: Option<LogWriter>,
         queue: CheckpointQueue,
     ) -> Self {
-        let room = log
-            .as_ref()
-            .map_or(MOST_BLOCKS, |log| log.capacity() / LOG_SHARE);
+        let is_far = volume.device().in_flight() > 1;
+        let share = if is_far { FAR_LOG_SHARE } else { LOG_SHARE };
+        let capacity = log.as_ref().map(LogWriter::capacity);
+        let room = capacity.map_or(MOST_BLOCKS, |capacity| capacity / share);
+        let capacity = capacity.unwrap_or(0);
+        let least_free = if is_far {
+            // Early, as it takes long: it is to be over before its room is needed.
+            capacity - capacity / share
+        } else {
+            capacity / 2
+        };
         // Of every 16 blocks of log one may be a descriptor.
         let blocks = (room - room / 16).saturating_sub(OVERHEAD);
         Self {
@@ -156,6 +169,7 @@ impl Journal {
             log: log.map(|log| Mutex::new(&DEVICE, log)),
             queue: queue.images,
             most_queued: queue.most,
+            least_free,
             checkpointing: Mutex::new(&DEVICE, ()),
             flushes: Flushes::new(),
             background: Background::new(),
@@ -244,14 +258,15 @@ impl Journal {
     /// for that.
     fn take_room(&self, blocks: u32) -> bool {
         self.credits.take(blocks, || {
-            self.background.commit();
+            self.background.commit(self.running());
         })
     }
 
     /// Asks for a commit soon: of the thread, or else of the next one to start a handle. Any lock
     /// may be held.
     pub(crate) fn request_commit_soon(&self) {
-        if !self.commit_requested.load(Ordering::Relaxed) && !self.background.commit() {
+        let is_requested = self.commit_requested.load(Ordering::Relaxed);
+        if !is_requested && !self.background.commit(self.running()) {
             self.commit_requested.store(true, Ordering::Release);
         }
     }
