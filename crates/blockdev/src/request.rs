@@ -157,6 +157,12 @@ impl Completion {
         Self(State::Ended(done))
     }
 
+    /// Does a batch on a device in the calling thread, one request after the other, and makes it
+    /// one that has ended: what [`BlockDevice::submit`] does unless a device does better.
+    pub fn inline<D: BlockDevice + ?Sized>(device: &D, batch: Vec<Request>) -> Self {
+        Self::ended(run_inline(device, batch))
+    }
+
     /// Makes a batch that ends later.
     pub fn pending(batch: Box<dyn PendingBatch>) -> Self {
         Self(State::Pending(batch))

@@ -16,6 +16,7 @@
 //! | `vmdk` | VMDK with flat extents |
 //! | `qcow2` | qcow2, by the crate imago (feature `qcow2`) |
 //! | `compressed` | raw images that are compressed (features `gzip`, `zstd`, `xz`) |
+//! | `mapped` | batches of disks whose parts lie elsewhere on the device below |
 //! | `copy` | [`copy`]: from one device to another, data only |
 //! | `error` | what can go wrong, as sentences |
 
@@ -27,6 +28,7 @@ mod copy;
 mod error;
 mod follow;
 mod format;
+mod mapped;
 mod open;
 #[cfg(feature = "qcow2")]
 mod qcow2;

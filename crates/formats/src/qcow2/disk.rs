@@ -17,10 +17,11 @@
 use super::below::Below;
 use super::guarded;
 use super::header::Shape;
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
-use extant_sync::{LockClass, Rank, RwLock};
+use crate::mapped::{self, Part, Tables};
+use extant_blockdev::{BlockDevice, Completion, DeviceError, DeviceResult, Request, SharedDevice};
+use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard};
 use imago::{FormatAccess, Mapping};
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,6 +76,13 @@ impl Disk {
             access: RwLock::new(&MAPPINGS_CLASS, access),
             name,
             read_only,
+        }
+    }
+
+    fn mapped(&self) -> Mapped<'_> {
+        Mapped {
+            disk: self,
+            access: self.access.read(),
         }
     }
 
@@ -171,6 +179,47 @@ impl Disk {
     }
 }
 
+/// The mappings, which no discard takes away meanwhile.
+struct Mapped<'d> {
+    disk: &'d Disk,
+    access: RwLockReadGuard<'d, FormatAccess<Below>>,
+}
+
+impl Tables for Mapped<'_> {
+    /// What imago itself would read or write in one place. It changes no table for a write there.
+    fn find(&self, offset: u64, len: u64, writes: bool) -> (Part, u64) {
+        let Disk { below, .. } = self.disk;
+        let found = guarded(|| {
+            let (mapping, len) = self.access.get_mapping(offset, len)?;
+            let part = match mapping {
+                Mapping::Raw {
+                    storage,
+                    offset: at,
+                    writable,
+                    ..
+                } if storage.is_on(below) && (!writes || writable && !self.disk.is_careful) => {
+                    // The device may end within the last cluster.
+                    let end = at.checked_add(len);
+                    if end.is_some_and(|end| end <= below.size()) {
+                        Part::Below(at)
+                    } else {
+                        Part::Other
+                    }
+                }
+                Mapping::Zero { .. } | Mapping::Eof { .. } => Part::Zeros,
+                _ => Part::Other,
+            };
+            Ok((part, len))
+        });
+        // The disk itself says what is wrong.
+        found.unwrap_or((Part::Other, len))
+    }
+
+    fn settle(&self) -> DeviceResult<()> {
+        guarded(|| self.access.flush()).map_err(|e| self.disk.failed("flush", 0, self.disk.size, e))
+    }
+}
+
 impl BlockDevice for Disk {
     fn size(&self) -> u64 {
         self.size
@@ -187,6 +236,9 @@ impl BlockDevice for Disk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         let len = buf.len() as u64;
         self.check_range("read", offset, len)?;
+        if let Some(done) = mapped::read(self, &*self.below, offset, buf, || self.mapped()) {
+            return done;
+        }
         let access = self.access.read();
         guarded(|| access.read(buf, offset)).map_err(|e| self.failed("read", offset, len, e))
     }
@@ -194,6 +246,9 @@ impl BlockDevice for Disk {
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         let len = buf.len() as u64;
         self.check_writable("write", offset, len)?;
+        if let Some(done) = mapped::write(self, &*self.below, offset, buf, || self.mapped()) {
+            return done;
+        }
         if self.is_careful {
             return self.carefully("write", offset..offset + len, |access, part| {
                 let bytes = (part.start - offset) as usize..(part.end - offset) as usize;
@@ -267,6 +322,26 @@ impl BlockDevice for Disk {
                 .map_err(|e| self.failed("zero", offset, len, e))?;
         }
         self.write_zeros(whole.end..end)
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        mapped::read_vectored(self, offset, bufs)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        mapped::write_vectored(self, offset, bufs)
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        mapped::submit(self, &*self.below, batch, || self.mapped())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.below.in_flight()
+    }
+
+    fn is_served(&self) -> bool {
+        self.below.is_served()
     }
 
     /// As large as the usual cluster.

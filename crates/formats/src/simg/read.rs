@@ -7,7 +7,9 @@
 use super::NAME;
 use super::header::{ChunkHeader, HEADER, Header, Kind};
 use crate::FormatError;
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
+use crate::mapped::{self, Part, Tables};
+use extant_blockdev::{BlockDevice, Completion, DeviceError, DeviceResult, Request, SharedDevice};
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -249,6 +251,9 @@ impl BlockDevice for Sparse {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         self.check_range("read", offset, buf.len() as u64)?;
+        if let Some(done) = mapped::read(self, &*self.inner, offset, buf, || self) {
+            return done;
+        }
         let mut rest = buf;
         let mut at = offset;
         while !rest.is_empty() {
@@ -281,6 +286,22 @@ impl BlockDevice for Sparse {
         Ok(())
     }
 
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        mapped::read_vectored(self, offset, bufs)
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        mapped::submit(self, &*self.inner, batch, || self)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn is_served(&self) -> bool {
+        self.inner.is_served()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.size);
         let mut at = from;
@@ -292,5 +313,22 @@ impl BlockDevice for Sparse {
             at = range.end;
         }
         Ok(None)
+    }
+}
+
+impl Tables for &Sparse {
+    fn find(&self, offset: u64, len: u64, _: bool) -> (Part, u64) {
+        let (range, content) = self.run(offset);
+        let part = match content {
+            Content::At(place) => Part::Below(place + (offset - range.start)),
+            ZEROS => Part::Zeros,
+            Content::Fill(_) => Part::Other,
+        };
+        (part, len.min(range.end - offset))
+    }
+
+    /// Nothing is ever written.
+    fn settle(&self) -> DeviceResult<()> {
+        Ok(())
     }
 }

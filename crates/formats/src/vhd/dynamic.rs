@@ -17,10 +17,12 @@
 use super::NAME;
 use super::footer::{Footer, HEADER, Header, SECTOR};
 use crate::FormatError;
-use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
+use crate::mapped::{self, Part, Tables};
+use extant_blockdev::{AlignedBuf, BlockDevice, Completion, DeviceError, DeviceResult};
+use extant_blockdev::{Done, Request, SharedDevice};
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::IntoBytes;
@@ -252,16 +254,56 @@ impl Dynamic {
     fn partial_bitmap(&self, block: usize, data: u64) -> DeviceResult<Option<Vec<u8>>> {
         let mut bitmap = vec![0; self.bitmap as usize];
         self.inner.read_at(data - self.bitmap, &mut bitmap)?;
-        let sectors = self.block / SECTOR;
-        let whole = (sectors / 8) as usize;
-        let rest = !(0xff_u8.checked_shr((sectors % 8) as u32).unwrap_or(0));
-        if bitmap[..whole].iter().all(|&byte| byte == 0xff)
-            && bitmap.get(whole).is_none_or(|&byte| byte & rest == rest)
-        {
+        if self.is_full(&bitmap) {
             self.mark_full(block, data);
             return Ok(None);
         }
         Ok(Some(bitmap))
+    }
+
+    /// Whether a bitmap says that all sectors of a block were written.
+    fn is_full(&self, bitmap: &[u8]) -> bool {
+        let sectors = self.block / SECTOR;
+        let whole = (sectors / 8) as usize;
+        let rest = !(0xff_u8.checked_shr((sectors % 8) as u32).unwrap_or(0));
+        bitmap[..whole].iter().all(|&byte| byte == 0xff)
+            && bitmap.get(whole).is_none_or(|&byte| byte & rest == rest)
+    }
+
+    /// Reads the bitmaps of the blocks of ranges, given by offset and length, with one batch where
+    /// each request takes a round trip: most are full, and are not looked at again. What cannot be
+    /// read is left to what needs it.
+    fn bitmaps_ahead(&self, ranges: impl Iterator<Item = (u64, u64)>) {
+        if self.inner.in_flight() < 2 {
+            return;
+        }
+        let mut blocks = BTreeSet::new();
+        for (offset, len) in ranges {
+            if len > 0 && offset.checked_add(len).is_some_and(|end| end <= self.size) {
+                blocks.extend(offset / self.block..=(offset + len - 1) / self.block);
+            }
+        }
+        let unknown: Vec<(usize, u64)> = blocks
+            .into_iter()
+            .filter_map(|block| match self.place(block as usize) {
+                Some((data, false)) => Some((block as usize, data)),
+                _ => None,
+            })
+            .collect();
+        if unknown.is_empty() {
+            return;
+        }
+        let read =
+            |(_, data): &(usize, u64)| Request::read(data - self.bitmap, self.bitmap as usize);
+        let requests = unknown.iter().map(read).collect();
+        for (Done { request, result }, (block, data)) in
+            self.inner.submit(requests).wait().into_iter().zip(unknown)
+        {
+            let bitmap = request.into_read_buf().filter(|_| result.is_ok());
+            if bitmap.is_some_and(|bitmap| self.is_full(&bitmap)) {
+                self.mark_full(block, data);
+            }
+        }
     }
 
     /// Remembers that the bitmap of a block, whose data is at `data`, is full. Its entry changes in
@@ -343,7 +385,8 @@ impl Dynamic {
 
     /// Makes what was written durable, then the entries of new blocks.
     fn publish(&self, mut growth: MutexGuard<'_, Growth>) -> DeviceResult<()> {
-        self.inner.flush()?;
+        // With one batch, which may be one round trip.
+        let mut batch = vec![Request::Flush];
         for &sector in &growth.changed {
             let mut bytes = [0xff; SECTOR as usize];
             let entries = self.table.iter().skip(sector * ENTRIES);
@@ -354,9 +397,10 @@ impl Dynamic {
             let at = self.table_offset + sector as u64 * SECTOR;
             // Behind the last entry other things may begin.
             let len = (self.table.len() - sector * ENTRIES).min(ENTRIES) * 4;
-            self.inner.write_at(at, &bytes[..len])?;
+            batch.push(Request::write(at, AlignedBuf::copy_of(&bytes[..len])));
         }
-        self.inner.flush()?;
+        batch.push(Request::Flush);
+        self.inner.submit(batch).wait_all()?;
         growth.changed.clear();
         Ok(())
     }
@@ -441,6 +485,10 @@ impl BlockDevice for Dynamic {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         self.check_range("read", offset, buf.len() as u64)?;
+        self.bitmaps_ahead(std::iter::once((offset, buf.len() as u64)));
+        if let Some(done) = mapped::read(self, &*self.inner, offset, buf, || self) {
+            return done;
+        }
         for piece in self.pieces(offset, buf.len()) {
             let part = &mut buf[piece.range];
             let Some((data, full)) = self.place(piece.block) else {
@@ -466,6 +514,10 @@ impl BlockDevice for Dynamic {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         self.check_writable("write", offset, buf.len() as u64)?;
+        self.bitmaps_ahead(std::iter::once((offset, buf.len() as u64)));
+        if let Some(done) = mapped::write(self, &*self.inner, offset, buf, || self) {
+            return done;
+        }
         for piece in self.pieces(offset, buf.len()) {
             let part = &buf[piece.range];
             if self.place(piece.block).is_none() && part.iter().all(|&byte| byte == 0) {
@@ -494,6 +546,27 @@ impl BlockDevice for Dynamic {
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
         self.check_writable("zero", offset, len)?;
         self.placed(offset, len, |at, len| self.inner.zero(at, len))
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        mapped::read_vectored(self, offset, bufs)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        mapped::write_vectored(self, offset, bufs)
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        self.bitmaps_ahead(batch.iter().filter_map(Request::range));
+        mapped::submit(self, &*self.inner, batch, || self)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn is_served(&self) -> bool {
+        self.inner.is_served()
     }
 
     fn logical_sector(&self) -> u32 {
@@ -525,6 +598,27 @@ impl BlockDevice for Dynamic {
             at = stop;
         }
         Ok(None)
+    }
+}
+
+impl Tables for &Dynamic {
+    fn find(&self, offset: u64, len: u64, writes: bool) -> (Part, u64) {
+        let block = (offset / self.block) as usize;
+        let within = offset % self.block;
+        let part = match self.place(block) {
+            Some((data, true)) => Part::Below(data + within),
+            None if !writes => Part::Zeros,
+            _ => Part::Other,
+        };
+        (part, len.min(self.block - within))
+    }
+
+    fn settle(&self) -> DeviceResult<()> {
+        let growth = self.growth.lock();
+        if growth.changed.is_empty() {
+            return Ok(());
+        }
+        self.publish(growth)
     }
 }
 
