@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `device` | the trait, its defaults, [`DirectMemory`] |
 //! | `request` | batches, their order and their completion |
+//! | `gathering` | changes that go to a device that is far in batches |
 //! | `buffer` | page-aligned buffers |
 //! | `file` | image files and block special files, O_DIRECT, io_uring |
 //! | `memory` | a sparse device in memory |
@@ -30,6 +31,7 @@ mod cow;
 mod device;
 mod error;
 mod file;
+mod gathering;
 mod memory;
 mod nbd;
 mod open;
@@ -45,6 +47,7 @@ pub use cow::CowDevice;
 pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{Backend, FileDevice, FileOptions, HeldFile, hold_for_replacing};
+pub use gathering::Gathering;
 pub use memory::MemoryDevice;
 pub use nbd::{NBD_PORT, NbdAddress, NbdDevice, NbdOptions, NbdTransport};
 pub use open::OpenSpec;

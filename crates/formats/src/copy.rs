@@ -16,6 +16,10 @@ const PIECE: u64 = 512 << 10;
 /// As [`PIECE`], from a server: fewer messages.
 const SERVED_PIECE: u64 = 1 << 20;
 
+/// Threads at most that copy because they wait for a device that is far: one that writes, and
+/// readers with 4 MiB under way.
+const MOST_FAR: usize = 5;
+
 /// Zeros that are worth leaving out, in bytes: a multiple of what is looked at.
 const GAP: usize = 32 << 10;
 
@@ -81,7 +85,7 @@ pub fn copy(
         })?;
         return Ok(copied);
     }
-    let threads = count(from, threads);
+    let threads = count(from, to.in_flight(), threads);
     let mut start = 0;
     while start < size {
         let window = start..size.min(start + WINDOW);
@@ -155,17 +159,22 @@ pub(crate) fn written_behind(
 }
 
 /// Threads to use: one for each processor, and where a server takes several connections, at least
-/// one that writes and others that read. A far server gets as many of these as connections; a near
-/// one two, since it may need the processors itself.
-fn count(from: &dyn BlockDevice, threads: Option<NonZero<usize>>) -> usize {
+/// one that writes and two that read: a near server may need the processors itself. Where each
+/// request takes a round trip, from `from` or to a device with `to_in_flight` of them under way at
+/// once, as many as keep the way busy.
+fn count(from: &dyn BlockDevice, to_in_flight: usize, threads: Option<NonZero<usize>>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
     // What takes several large writes at a time gives several pieces at a time.
     let readers = match from.parallel_writes() {
-        several @ 2.. if from.is_served() && from.in_flight() > 1 => several,
         2.. if from.is_served() => 2,
         _ => 0,
     };
-    threads.map_or_else(|| processors().max(readers + 1), NonZero::get)
+    let far = match from.in_flight().max(to_in_flight) {
+        0..2 => 0,
+        many => many.min(MOST_FAR),
+    };
+    let wanted = || processors().max(readers + 1).max(far);
+    threads.map_or_else(wanted, NonZero::get)
 }
 
 /// Writes a buffer without its long runs of zeros.
@@ -241,7 +250,7 @@ pub(crate) fn in_order<T: Send>(
 ) -> DeviceResult<()> {
     let size = from.size();
     // One thread is the caller's.
-    let threads = count(from, threads).saturating_sub(1).max(1);
+    let threads = count(from, 1, threads).saturating_sub(1).max(1);
     let window_len = WINDOW / most * most;
     let mut start = 0;
     while start < size {

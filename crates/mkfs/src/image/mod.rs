@@ -33,6 +33,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Threads at most that write to a device that is far, each a mebibyte at a time.
+const MOST_FAR_THREADS: usize = 16;
+
 /// How large the file system shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
@@ -401,18 +404,34 @@ impl<'t> Planned<'t> {
             progress.start(placement.bytes());
             // Writing is slower, and one file is written by one thread at a time: what is left to
             // be compared with its digest takes the others.
-            let mut proven = Ok(());
-            let written = rayon::in_place_scope(|scope| {
-                scope.spawn(|_| proven = tree.prove());
-                write_contents(tree, placement, sink, progress)
-            });
-            proven.map_err(WriteError::from)?;
-            written?;
-            tree.check_archive().map_err(WriteError::from)?;
-            write_inodes(tree, placement, &self.draft, &records, sink)?;
+            with_threads(device, || -> Result<(), BuildError> {
+                let mut proven = Ok(());
+                let written = rayon::in_place_scope(|scope| {
+                    scope.spawn(|_| proven = tree.prove());
+                    write_contents(tree, placement, sink, progress)
+                });
+                proven.map_err(WriteError::from)?;
+                written?;
+                tree.check_archive().map_err(WriteError::from)?;
+                write_inodes(tree, placement, &self.draft, &records, sink)
+            })?;
         }
         let done = write_metadata(device, &self.draft)?;
         Ok(Report::new(&self.draft, &done))
+    }
+}
+
+/// Does work that writes to a device by several threads: one for each processor, and more where
+/// they wait for a device that is far.
+fn with_threads<T: Send>(device: &dyn BlockDevice, work: impl FnOnce() -> T + Send) -> T {
+    let wanted = device.in_flight().min(MOST_FAR_THREADS);
+    if wanted <= rayon::current_num_threads() {
+        return work();
+    }
+    match rayon::ThreadPoolBuilder::new().num_threads(wanted).build() {
+        Ok(pool) => pool.install(work),
+        // Those that there are do it, too.
+        Err(_) => work(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! holds no file system rather than half of one.
 
 use crate::layout::{Draft, PlanResult};
-use extant_blockdev::{BlockDevice, DeviceError};
+use extant_blockdev::{BlockDevice, DeviceError, Gathering};
 use extant_format::bitmap;
 use extant_format::features::RoCompat;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
@@ -182,7 +182,11 @@ pub fn prepare(
 ) -> Result<(), FormatWriteError> {
     match target {
         Target::Zeroed => Ok(()),
-        Target::Unknown => Writer { device, draft }.zero_what_must_be(),
+        Target::Unknown => {
+            let mut writer = Writer::new(device, draft);
+            writer.zero_what_must_be()?;
+            Ok(writer.changes.end()?)
+        }
     }
 }
 
@@ -196,30 +200,40 @@ pub fn write_metadata(
     draft: &Draft,
 ) -> Result<FinalMetadata, FormatWriteError> {
     let done = finish(draft)?;
-    let writer = Writer { device, draft };
+    let mut writer = Writer::new(device, draft);
     for (at, block) in draft.blocks() {
         writer.put(at, block)?;
     }
     writer.inode_records()?;
     writer.bitmaps(&done.descs)?;
     writer.descriptors(&done)?;
-    device.flush()?;
-    device.write_at(
+    let mut changes = writer.changes;
+    changes.flush()?;
+    changes.write(
         SUPERBLOCK_OFFSET,
         &done.superblock.encode_for_group(Group::new(0)),
     )?;
-    device.flush()?;
+    changes.flush()?;
+    changes.end()?;
     Ok(done)
 }
 
 struct Writer<'a> {
-    device: &'a dyn BlockDevice,
+    changes: Gathering<'a>,
     draft: &'a Draft,
 }
 
-impl Writer<'_> {
-    fn put(&self, at: Pblk, block: &[u8]) -> Result<(), FormatWriteError> {
-        self.device.write_at(self.offset(at), block)?;
+impl<'a> Writer<'a> {
+    fn new(device: &'a dyn BlockDevice, draft: &'a Draft) -> Self {
+        Self {
+            changes: Gathering::new(device),
+            draft,
+        }
+    }
+
+    fn put(&mut self, at: Pblk, block: &[u8]) -> Result<(), FormatWriteError> {
+        let offset = self.offset(at);
+        self.changes.write(offset, block)?;
         Ok(())
     }
 
@@ -227,18 +241,18 @@ impl Writer<'_> {
         at.get() << self.draft.layout().geometry().block_size().log2()
     }
 
-    fn zero(&self, run: Range<u64>) -> Result<(), FormatWriteError> {
+    fn zero(&mut self, run: Range<u64>) -> Result<(), FormatWriteError> {
         let from = self.offset(Pblk::new(run.start));
-        self.device
-            .zero(from, self.offset(Pblk::new(run.end)) - from)?;
+        let len = self.offset(Pblk::new(run.end)) - from;
+        self.changes.zero(from, len)?;
         Ok(())
     }
 
     /// Boot sector, stale superblock, inode tables, journal.
-    fn zero_what_must_be(&self) -> Result<(), FormatWriteError> {
+    fn zero_what_must_be(&mut self) -> Result<(), FormatWriteError> {
         let layout = self.draft.layout();
         let geometry = layout.geometry();
-        self.device.zero(0, SUPERBLOCK_OFFSET + 1024)?;
+        self.changes.zero(0, SUPERBLOCK_OFFSET + 1024)?;
         for run in self.draft.zeroed() {
             self.zero(run.clone())?;
         }
@@ -261,7 +275,7 @@ impl Writer<'_> {
     }
 
     /// Inode records, one write for each table block.
-    fn inode_records(&self) -> Result<(), FormatWriteError> {
+    fn inode_records(&mut self) -> Result<(), FormatWriteError> {
         let layout = self.draft.layout();
         let geometry = layout.geometry();
         let mut block = vec![0; geometry.block_size().len()];
@@ -279,7 +293,7 @@ impl Writer<'_> {
     }
 
     fn flush_table_block(
-        &self,
+        &mut self,
         current: &mut Option<Pblk>,
         block: &mut [u8],
     ) -> Result<(), FormatWriteError> {
@@ -300,7 +314,7 @@ impl Writer<'_> {
         ))
     }
 
-    fn bitmaps(&self, descs: &[GroupDesc]) -> Result<(), FormatWriteError> {
+    fn bitmaps(&mut self, descs: &[GroupDesc]) -> Result<(), FormatWriteError> {
         let geometry = self.draft.layout().geometry();
         let mut map = vec![0; geometry.block_size().len()];
         for (group, desc) in geometry.groups().zip(descs) {
@@ -317,7 +331,7 @@ impl Writer<'_> {
     }
 
     /// Descriptors, their copies and the backup superblocks.
-    fn descriptors(&self, done: &FinalMetadata) -> Result<(), FormatWriteError> {
+    fn descriptors(&mut self, done: &FinalMetadata) -> Result<(), FormatWriteError> {
         let geometry = self.draft.layout().geometry();
         let block_len = geometry.block_size().len();
         let table = encode_descriptors(geometry, done)?;

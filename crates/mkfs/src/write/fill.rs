@@ -5,7 +5,7 @@ use crate::source::{FileData, NodeId, Tree};
 use crate::verity::Sealer;
 use crate::write::segments::{Part, Segment};
 use crate::write::{Progress, WriteResult};
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, Gathering};
 use extant_format::Ino;
 use extant_format::checksum::Crc32c;
 
@@ -27,13 +27,13 @@ impl Sink<'_> {
             self.device.write_at(offset, bytes)?;
             return Ok(());
         }
+        let mut changes = Gathering::new(self.device);
         let mut start = None;
         let mut at = 0;
         for grain in bytes.chunks(ZERO_GRAIN) {
             if is_zero(grain) {
                 if let Some(from) = start.take() {
-                    self.device
-                        .write_at(offset + from as u64, &bytes[from..at])?;
+                    changes.write(offset + from as u64, &bytes[from..at])?;
                 }
             } else if start.is_none() {
                 start = Some(at);
@@ -41,9 +41,9 @@ impl Sink<'_> {
             at += grain.len();
         }
         if let Some(from) = start {
-            self.device.write_at(offset + from as u64, &bytes[from..])?;
+            changes.write(offset + from as u64, &bytes[from..])?;
         }
-        Ok(())
+        Ok(changes.end()?)
     }
 }
 
