@@ -2,6 +2,7 @@
 
 use crate::args::{SuperblockAt, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::keeping;
 use crate::mended::{self, Way};
 use crate::time;
 use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, SharedDevice, Transaction};
@@ -190,7 +191,17 @@ impl ImagePath {
         location: &Whereabouts,
     ) -> Outcome<Filesystem> {
         refuse_reading_options(location)?;
-        let device = self.part_of(whole, location)?;
+        let device = keeping::over(self.part_of(whole, location)?, location)?;
+        self.open_writable_on(device, whole, location)
+    }
+
+    /// As [`ImagePath::open_writable_in`], where the part of the whole is open too.
+    pub(crate) fn open_writable_on(
+        &self,
+        device: SharedDevice,
+        whole: &SharedDevice,
+        location: &Whereabouts,
+    ) -> Outcome<Filesystem> {
         let fs = Filesystem::open_device(device, options_for_writing())
             .map_err(|e| self.not_writable(whole, location, &e))?;
         self.warn(&fs);
@@ -200,7 +211,7 @@ impl ImagePath {
     /// Opens the image for changes that are made as a whole, or not at all.
     pub(crate) fn begin(&self, location: &Whereabouts) -> Outcome<Transaction> {
         let whole = self.open_whole(location, true)?;
-        let device = self.part_of(&whole, location)?;
+        let device = keeping::over(self.part_of(&whole, location)?, location)?;
         let begun = Transaction::open_device(device, "", options_for_writing())
             .map_err(|e| self.not_writable(&whole, location, &e))?;
         self.warn(begun.filesystem());
@@ -237,6 +248,9 @@ impl ImagePath {
         match e.cause() {
             Cause::Image(image) if matches!(image.engine(), EngineError::Device(_)) => {
                 e.to_string()
+            }
+            Cause::Image(e) if is_half_way(e.engine()) => {
+                format!("{}: {HALF_WAY}", shown(&self.image))
             }
             _ => in_image(&self.image, e),
         }
@@ -533,12 +547,22 @@ pub(crate) fn why_not_writable(image: &ImageLocation, e: &EngineError) -> Option
             }
             _ => return None,
         },
+        e if is_half_way(e) => format!("{image}: {HALF_WAY}"),
         EngineError::Unsupported { .. } => format!(
             "{image}: {e}; it can still be read: take the files out with `extant cp`, and make a new image with \
              `extant mkfs`"
         ),
         _ => return None,
     })
+}
+
+/// What is said of an image of which a part is put back.
+const HALF_WAY: &str = "taking changes back was cut off here, and the image is neither what it was nor what it \
+                        became: run `extant revert` again with the same undo file";
+
+/// Whether an image has the feature that it has while changes are taken back.
+fn is_half_way(e: &EngineError) -> bool {
+    matches!(e, EngineError::Unsupported { features } if features.contains("FEATURE_I30"))
 }
 
 /// Whether the system refuses to open a file for writing, as opposed to not finding it.

@@ -6,6 +6,7 @@
 //! | `help` | help laid out at the terminal's width, and manual pages |
 //! | `image_path` | `IMAGE:/path`, and opening what it names |
 //! | `images` | the images that a command changes: opened once each, closed at the end |
+//! | `keeping` | what `--undo` keeps of the image that a command changes |
 //! | `operands` | patterns in operands, and reading what each names |
 //! | `path` | last names, symbolic links at the end |
 //! | `commands` | one command per file |
@@ -45,6 +46,7 @@ mod ground;
 mod help;
 mod image_path;
 mod images;
+mod keeping;
 mod log;
 mod mended;
 mod mode;
@@ -73,12 +75,13 @@ use std::process::ExitCode;
 /// The exit code for a command line that makes no sense: `check`, `repair`, `tune` and `resize`
 /// have those of `e2fsck`.
 fn usage_code(mut args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
-    const WITH_VALUES: [&str; 5] = [
+    const WITH_VALUES: [&str; 6] = [
         "--partition",
         "--offset",
         "--superblock",
         "--journal",
         "--image-format",
+        "--undo",
     ];
     const AS_E2FSCK: [&str; 4] = ["check", "repair", "tune", "resize"];
     while let Some(arg) = args.next() {
@@ -166,6 +169,9 @@ fn main() -> ExitCode {
         }
     };
     if let Err(failure) = args.refuse_meaningless_location() {
+        return failure.report();
+    }
+    if let Err(failure) = args.refuse_meaningless_undo() {
         return failure.report();
     }
     let given: Vec<_> = std::env::args_os().skip(1).collect();

@@ -27,13 +27,15 @@
 //! | `connectivity` | the tree, and link counts |
 //! | `bitmaps` | bitmaps and counts |
 //! | `quota` | quota files |
+//! | `undo` | undo files of changes that are not known before |
 //! | `verity` | content compared with the hashes of fs-verity |
 //!
 //! # Invariants
-//! - Nothing is written, but by `repair` when it is told to.
+//! - Nothing is written, but by `repair` when it is told to, and by `undo`, which is for changes of
+//!   others.
 //! - Any bytes at all give a report or an error: no panic, no endless loop. Memory depends on what
 //!   is in use, not on the size of the device.
-//! - No locks: each task has findings and sets of its own, which are joined when it ends.
+//! - A check has no locks: each task has findings and sets of its own, joined when it ends.
 #![forbid(unsafe_code)]
 
 mod bitmaps;
@@ -63,6 +65,7 @@ mod scan;
 mod special;
 mod superblock;
 mod survey;
+pub mod undo;
 mod verity;
 mod volume;
 mod xattr;

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::report::Sink;
+use crate::undo::half_way;
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::checksum::Crc32c;
@@ -20,6 +21,7 @@ use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{BlockSize, FormatError, Group, Ino, Pblk};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// More groups than this are refused: their descriptors are held in memory.
 const GROUPS_MAX: u32 = 1 << 22;
@@ -108,7 +110,10 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
     let mut bytes = [0; SUPERBLOCK_LEN];
     read_padded(device, SUPERBLOCK_OFFSET, &mut bytes)?;
     let why = match Superblock::parse(&bytes) {
-        Ok(sb) => return Ok(sb),
+        Ok(sb) => {
+            half_way::refuse(&sb)?;
+            return Ok(sb);
+        }
         Err(e) => e,
     };
     if why.is_checksum()
@@ -319,6 +324,24 @@ impl Volume {
             desc,
             trusted,
             located,
+        }
+    }
+
+    /// The file system as another superblock has it: what that says of the form of things, and of
+    /// their checksums.
+    pub(crate) fn with_superblock(&self, sb: &Superblock) -> Self {
+        let geo = Geometry::new(sb);
+        Self {
+            features: sb.features(),
+            rules: InodeRules::new(sb, &geo),
+            device: Arc::clone(&self.device),
+            groups: self.groups.clone(),
+            seed: sb
+                .has_metadata_csum()
+                .then(|| Crc32c::seeded(sb.checksum_seed())),
+            inode_size: self.inode_size,
+            sb: sb.clone(),
+            geo,
         }
     }
 

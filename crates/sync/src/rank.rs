@@ -58,6 +58,8 @@ pub enum Rank {
     CacheBucket = 120,
     /// A shard of a cache's replacement list.
     LruShard = 122,
+    /// What an undo file keeps of a device, over that device.
+    Kept = 124,
     /// What a format of images keeps of itself, over the device that holds it.
     ImageFormat = 126,
     /// A queue of a device, and locks inside its backend.

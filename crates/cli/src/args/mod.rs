@@ -15,6 +15,7 @@ mod programs;
 mod quota;
 mod relabel;
 mod repair;
+mod revert;
 mod serve;
 mod sources;
 mod sync;
@@ -37,6 +38,7 @@ pub(crate) use programs::{Completions, Links, Man};
 pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
+pub(crate) use revert::Revert;
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
 pub(crate) use sync::Sync;
@@ -108,7 +110,7 @@ impl Args {
         }
         Err(Failure::usage(format!(
             "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is, --mend, \
-             --journal and --image-format mean nothing to it"
+             --journal, --image-format and --undo mean nothing to it"
         )))
     }
 }
@@ -168,6 +170,7 @@ pub(crate) enum Command {
     Map(Map),
     Check(Check),
     Repair(Repair),
+    Revert(Revert),
     Tune(Box<Tune>),
     Resize(Resize),
     Trim(Trim),

@@ -1,6 +1,7 @@
 //! Where a file system is, and how it is opened: options of all commands.
 
 use super::{SaidFormat, Session};
+use crate::keeping::Keeping;
 use crate::size;
 use clap::Args as ClapArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -75,9 +76,20 @@ pub(crate) struct Whereabouts {
         help_heading = "Where the file system is"
     )]
     pub(crate) image_format: Vec<SaidFormat>,
+    /// Keep what the changed blocks of the image held in this new file, for `extant revert`
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Taking it back"
+    )]
+    pub(crate) undo: Option<PathBuf>,
     /// What is open already.
     #[arg(skip)]
     pub(crate) session: Option<Session>,
+    /// The image whose blocks are kept.
+    #[arg(skip)]
+    pub(crate) keeping: Keeping,
 }
 
 /// Which superblock to read by, if not by the first.

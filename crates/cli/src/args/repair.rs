@@ -35,14 +35,10 @@ pub(crate) struct Repair {
     #[arg(value_name = "IMAGE")]
     pub(crate) image: OsString,
     /// Only show what would be done; with --verbose also every byte that would change
-    #[arg(short = 'n', long, conflicts_with_all = ["undo", "revert"])]
+    #[arg(short = 'n', long, conflicts_with = "revert")]
     pub(crate) dry_run: bool,
-    /// Keep what the changed blocks held in this new file [default: IMAGE.undo, beside a regular
-    /// file]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) undo: Option<PathBuf>,
     /// Keep nothing: the repair cannot be taken back
-    #[arg(long, conflicts_with_all = ["undo", "revert", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["revert", "dry_run"])]
     pub(crate) no_undo: bool,
     /// Repair also if files are lost that can be read now; each is named
     #[arg(long, conflicts_with = "revert")]
@@ -52,7 +48,7 @@ pub(crate) struct Repair {
     #[arg(long, conflicts_with = "revert")]
     pub(crate) discard_journal: bool,
     /// Take a repair back with the undo file that it kept
-    #[arg(long, value_name = "FILE", conflicts_with = "undo")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) revert: Option<PathBuf>,
     /// Every block that changes, with the bytes before and after
     #[arg(short, long, conflicts_with = "quiet")]
@@ -65,22 +61,27 @@ pub(crate) struct Repair {
     pub(crate) quiet: bool,
 }
 
-/// Change what an image says about itself: label, UUID, reserve, features
+/// Change features of an image, and what it says about itself: label, UUID, reserve
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant tune --list rootfs.img
   extant tune --label data --uuid random rootfs.img
   extant tune --reserved-percent 1 --errors remount-ro rootfs.img
-  extant tune --features '^has_journal' rootfs.img
+  extant tune --features '^has_journal' --undo tuned.undo rootfs.img
+  extant tune --features has_journal,orphan_file --journal-size 16M rootfs.img
 
-The image must be closed and sound. The backups of the superblock are written too. Where checksums \
-start from the UUID, a new UUID turns on metadata_csum_seed, which keeps the old start.
+The image must be closed and sound. What will be written is worked out in memory, and checked first; \
+the backups of the superblock are written too. Where checksums start from the UUID, a new UUID \
+computes all of them anew.
 
 Features that can be changed:
-  on\tdir_index, ext_attr, fast_commit, stable_inodes, large_dir, ea_inode, encrypt, large_file, \
-huge_file, dir_nlink, verity, read-only
-  off\thas_journal, fast_commit, read-only
+  on\tcasefold, dir_index, dir_nlink, ea_inode, encrypt, ext_attr, extents, extra_isize, fast_commit, \
+flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum, metadata_csum_seed, mmp, \
+orphan_file, project, quota, read-only, sparse_super, stable_inodes, uninit_bg, verity, 64bit
+  off\tcasefold, dir_index, dir_nlink, extra_isize, fast_commit, flex_bg, has_journal, huge_file, \
+large_file, metadata_csum, metadata_csum_seed, mmp, orphan_file, project, quota, read-only, \
+resize_inode, uninit_bg, 64bit
 
 Exit codes:
   0\tDone
@@ -129,9 +130,30 @@ pub(crate) struct Tune {
     /// Features to turn on, and off with `^`
     #[arg(long, value_name = "LIST")]
     pub(crate) features: Vec<String>,
-    /// Keep what the changed blocks held in this new file, for `repair --revert`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) undo: Option<PathBuf>,
+    /// Quota files to make, and to give up with `^`: `user,group,^project`
+    #[arg(long, value_name = "LIST")]
+    pub(crate) quota: Vec<String>,
+    /// Size of the journal that the feature has_journal makes
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) journal_size: Option<u64>,
+    /// Size of the orphan file that the feature orphan_file makes
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) orphan_file_size: Option<u64>,
+    /// Seconds between two updates of multiple-mount protection (feature mmp): 1 to 300
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=300))]
+    pub(crate) mmp_interval: Option<u16>,
+    /// Hash by which new directories are indexed
+    #[arg(long, value_name = "NAME", value_parser = ["legacy", "half_md4", "tea"])]
+    pub(crate) hash: Option<String>,
+    /// Blocks that go to one disk of a RAID before the next
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) stride: Option<u16>,
+    /// Blocks that go to all data disks of a RAID
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) stripe_width: Option<u32>,
+    /// Mounts since the last check
+    #[arg(long, value_name = "N")]
+    pub(crate) mount_count: Option<u16>,
 }
 
 impl Tune {
@@ -143,9 +165,19 @@ impl Tune {
             || self.reserved_group.is_some()
             || self.max_mounts.is_some()
             || self.check_interval.is_some()
-            || self.last_check.is_some();
-        let names = self.label.is_some() || self.uuid.is_some() || self.errors.is_some();
-        let lists = !self.mount_options.is_empty() || !self.features.is_empty();
+            || self.last_check.is_some()
+            || self.journal_size.is_some()
+            || self.orphan_file_size.is_some()
+            || self.mmp_interval.is_some()
+            || self.stride.is_some()
+            || self.stripe_width.is_some()
+            || self.mount_count.is_some();
+        let names = self.label.is_some()
+            || self.uuid.is_some()
+            || self.errors.is_some()
+            || self.hash.is_some();
+        let lists = [&self.mount_options, &self.features, &self.quota];
+        let lists = lists.iter().any(|list| !list.is_empty());
         numbers || names || lists
     }
 }
@@ -179,11 +211,8 @@ pub(crate) struct Resize {
     #[arg(short = 'M', long, conflicts_with = "size")]
     pub(crate) minimum: bool,
     /// Only say how small --minimum would make it, in blocks; nothing is written
-    #[arg(short = 'P', long, conflicts_with_all = ["size", "minimum", "undo"])]
+    #[arg(short = 'P', long, conflicts_with_all = ["size", "minimum"])]
     pub(crate) print_minimum: bool,
-    /// Keep what the changed blocks held in this new file, for `repair --revert`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) undo: Option<PathBuf>,
     /// Say what was done as JSON
     #[arg(long)]
     pub(crate) json: bool,

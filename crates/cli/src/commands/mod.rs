@@ -40,6 +40,7 @@ mod relabel;
 mod repair;
 mod replay;
 mod resize;
+mod revert;
 mod rm;
 mod serve;
 mod stat;
@@ -50,7 +51,7 @@ mod tree;
 mod trim;
 mod truncate;
 mod tune;
-mod undo;
+pub(crate) mod undo;
 mod unread;
 mod verity;
 mod write;
@@ -59,13 +60,19 @@ mod xattr;
 pub(crate) use check::Bars;
 pub(crate) use find::marked as marked_words_of_find;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Whereabouts};
 use crate::failure::Outcome;
+use crate::keeping;
 
 /// Runs the command asked for.
 pub(crate) fn run(args: Args) -> Outcome {
     let location = &args.location;
-    match args.command {
+    let done = run_command(args.command, location);
+    keeping::end(location, done)
+}
+
+fn run_command(command: Command, location: &Whereabouts) -> Outcome {
+    match command {
         Command::Mkfs(args) => mkfs::run(&args, location),
         Command::Convert(args) => convert::run(&args, location),
         Command::Ls(args) => ls::run(&args, location),
@@ -110,6 +117,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, location),
         Command::Repair(args) => repair::run(&args, location),
+        Command::Revert(args) => revert::run(&args, location),
         Command::Tune(args) => tune::run(&args, location),
         Command::Resize(args) => resize::run(&args, location),
         Command::Trim(args) => trim::run(&args, location),

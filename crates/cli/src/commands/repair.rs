@@ -73,7 +73,9 @@ struct Summary {
 }
 
 pub(super) fn run(args: &Repair, location: &Whereabouts) -> Outcome {
-    refuse_reading_options(location).map_err(coded)?;
+    refuse_reading_options(location)
+        .and_then(|()| refuse_idle_undo(args, location))
+        .map_err(coded)?;
     let done = match &args.revert {
         Some(undo) => revert(args, location, undo).map(|()| None),
         None => repair(args, location),
@@ -86,6 +88,24 @@ pub(super) fn run(args: &Repair, location: &Whereabouts) -> Outcome {
             Err(Failure::Code(OPERATIONAL))
         }
     }
+}
+
+/// Refuses to keep what was there where nothing changes, or nothing shall be kept.
+fn refuse_idle_undo(args: &Repair, location: &Whereabouts) -> Outcome {
+    let against = if args.dry_run {
+        "--dry-run"
+    } else if args.no_undo {
+        "--no-undo"
+    } else if args.revert.is_some() {
+        "--revert"
+    } else {
+        return Ok(());
+    };
+    if location.undo.is_none() {
+        return Ok(());
+    }
+    let text = format!("the argument '--undo <FILE>' cannot be used with '{against}'");
+    Err(Failure::usage(text))
 }
 
 /// The image, with a problem of it in words.
@@ -201,7 +221,7 @@ fn keep_what_was(
     if args.no_undo {
         return Ok(None);
     }
-    if let Some(path) = &args.undo {
+    if let Some(path) = &location.undo {
         keep(path, plan).map_err(|e| named(args, &e))?;
         return Ok(Some(path.clone()));
     }

@@ -3,10 +3,11 @@
 use super::check::Bars;
 use super::exit_codes::coded;
 use super::tune::superblock_of;
-use super::undo::{half_written, keep};
+use super::undo::half_written;
 use crate::args::{Resize, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{how, refuse_reading_options, shown, whole_image};
+use crate::keeping;
 use crate::output::Output;
 use crate::time::seconds_now_32;
 use extant_blockdev::SharedDevice;
@@ -42,6 +43,11 @@ pub(super) fn run(args: &Resize, location: &Whereabouts) -> Outcome {
 fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location)?;
     if args.print_minimum {
+        if location.undo.is_some() {
+            return Err(Failure::usage(
+                "--print-minimum changes nothing: there is nothing to keep",
+            ));
+        }
         return tell_minimum(args, location);
     }
     tell(args, &resized(args, location)?)
@@ -51,7 +57,7 @@ fn resize(args: &Resize, location: &Whereabouts) -> Outcome {
 pub(super) fn resized(args: &Resize, location: &Whereabouts) -> Outcome<Resized> {
     let mut resized = once(args, location)?;
     // What moved out of the way lets less do. An undo file is of one round.
-    if args.minimum && args.undo.is_none() {
+    if args.minimum && location.undo.is_none() {
         let first = resized.blocks_before;
         for _ in 1..ROUNDS_MAX {
             let before = resized.blocks;
@@ -195,15 +201,12 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
         drop(device);
         device = image.open(&how).map_err(Failure::new)?;
     }
+    let device = keeping::over(device, location)?;
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now_32());
     let plan = resize::plan(device, size, options, &bars);
     bars.finish();
-    let kept = plan.and_then(|plan| match &args.undo {
-        Some(path) if plan.is_complete() => keep(path, &plan).map(|()| plan),
-        _ => Ok(plan),
-    });
-    let plan = match kept {
+    let plan = match plan {
         Ok(plan) if plan.is_complete() => plan,
         done => {
             // As if nothing had been tried; a file that is too long does no harm.
@@ -218,10 +221,10 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     };
     let during = |e: &dyn std::fmt::Display| NotDone::While(named(e));
     let written = plan.apply();
-    written.map_err(|e| during(&half_written(args.undo.as_deref(), &e)))?;
+    written.map_err(|e| during(&half_written(location.undo.as_deref(), &e)))?;
     let now = superblock_of(&*plan.changes.device()).map_err(|e| during(&e))?;
     let is_smaller = now.blocks_count() < sb.blocks_count();
-    if let Some(file) = file.filter(|_| is_smaller && all_of_it && args.undo.is_none()) {
+    if let Some(file) = file.filter(|_| is_smaller && all_of_it && location.undo.is_none()) {
         cut(file, location, now.blocks_count() * block_size).map_err(|e| during(&e))?;
     }
     Ok(Resized {

@@ -5,6 +5,7 @@ use super::tune::superblock_of;
 use crate::args::{Trim, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image};
 use crate::image_path::{ImagePath, how, refuse_reading_options, shown, whole_image};
+use crate::keeping;
 use crate::output::Output;
 use crate::record::lossless;
 use crate::size::human;
@@ -45,12 +46,15 @@ pub(super) fn run(args: &Trim, location: &Whereabouts) -> Outcome {
     let opened = image.open_disk(&how).map_err(Failure::new)?;
     let allocated_before = allocated(&image);
     let part = |how| image.part_of(Arc::clone(&opened.device), how);
-    let device = part(&how).map_err(Failure::new)?;
+    let mut device = part(&how).map_err(Failure::new)?;
+    if !args.dry_run {
+        device = keeping::over(device, location)?;
+    }
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     let replayed = sb.needs_recovery() && !args.dry_run;
     if replayed {
         let root = ImagePath::root_of(image.clone());
-        let fs = root.open_writable_in(&opened.device, location)?;
+        let fs = root.open_writable_on(Arc::clone(&device), &opened.device, location)?;
         fs.close().map_err(|e| Failure::new(in_image(&image, &e)))?;
     }
     let bars = Bars::new("checking");

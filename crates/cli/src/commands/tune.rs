@@ -11,11 +11,13 @@ use crate::output::Output;
 use crate::record::uuid;
 use crate::time::seconds_now_32;
 use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_format::dir::HashVersion;
 use extant_format::features::Feature;
 use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
 use extant_format::{FormatError, Structure};
+use extant_fsck::Severity;
 use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
 use std::ffi::OsStr;
@@ -57,7 +59,7 @@ fn tune(args: &Tune, location: &Whereabouts) -> Outcome {
         return list(&sb);
     }
     let settings = settings(args, &sb)?;
-    apply(device, &settings, args.undo.as_deref()).map_err(|e| named(&e))
+    apply(device, &settings, location.undo.as_deref()).map_err(|e| named(&e))
 }
 
 /// The primary superblock of an image.
@@ -89,8 +91,14 @@ fn apply(
     bars.finish();
     let plan = plan.map_err(|e| e.to_string())?;
     if !plan.is_complete() {
-        return Err("the file system would not be sound afterwards".to_owned());
+        let mut findings = plan.left.findings.iter();
+        let first = findings.find(|finding| finding.severity() > Severity::Warning);
+        let what = first.map_or_else(String::new, |finding| format!(" ({finding})"));
+        return Err(format!(
+            "the file system would not be sound afterwards{what}: nothing is changed"
+        ));
     }
+    plan.may_be_written().map_err(|e| e.to_string())?;
     if plan.changes.is_empty().map_err(|e| e.to_string())? {
         return Ok(());
     }
@@ -126,6 +134,13 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         max_mounts: args.max_mounts,
         check_interval: args.check_interval.map(|days| days.saturating_mul(86_400)),
         last_check: args.last_check,
+        journal_size: args.journal_size,
+        orphan_file_size: args.orphan_file_size,
+        mmp_interval: args.mmp_interval,
+        stride: args.stride,
+        stripe_width: args.stripe_width,
+        mount_count: args.mount_count,
+        hash: args.hash.as_deref().and_then(hash_named),
         ..tune::Settings::default()
     };
     settings.uuid = match args.uuid.as_deref() {
@@ -153,6 +168,7 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         };
         settings.mount_defaults.push((option, on));
     }
+    settings.quotas = quotas(&args.quota).map_err(Failure::usage)?;
     for (name, on) in switches(&args.features) {
         let Some(feature) = Feature::from_name(name) else {
             return Err(Failure::usage(format!("{name:?} is no feature")));
@@ -160,6 +176,34 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         settings.features.push((feature, on));
     }
     Ok(settings)
+}
+
+/// The hash of this name.
+pub(super) fn hash_named(name: &str) -> Option<HashVersion> {
+    Some(match name {
+        "legacy" => HashVersion::Legacy,
+        "half_md4" => HashVersion::HalfMd4,
+        "tea" => HashVersion::Tea,
+        _ => return None,
+    })
+}
+
+/// Quota files that are asked for, or are to go: of users, groups and projects.
+pub(super) fn quotas(lists: &[String]) -> Result<[Option<bool>; 3], String> {
+    const NAMES: [[&str; 2]; 3] = [
+        ["user", "usrquota"],
+        ["group", "grpquota"],
+        ["project", "prjquota"],
+    ];
+    let mut kinds = [None; 3];
+    for (name, on) in switches(lists) {
+        let kind = NAMES.iter().position(|names| names.contains(&name));
+        let place = kind.and_then(|kind| kinds.get_mut(kind));
+        let place =
+            place.ok_or_else(|| format!("{name:?} has no quotas: user, group and project have"))?;
+        *place = Some(on);
+    }
+    Ok(kinds)
 }
 
 /// The mount option of this name that can be a default.

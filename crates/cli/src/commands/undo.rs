@@ -1,5 +1,5 @@
-//! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before
-//! anything is written.
+//! Undo files of `repair`, `tune` and `resize`, whose changes are known before: where they lie, and
+//! that they are durable before anything is written.
 
 use crate::args::Whereabouts;
 use extant::Escaped;
@@ -50,7 +50,7 @@ pub(super) fn keep_beside(image: &Path, plan: &Plan) -> extant_fsck::Result<Path
 }
 
 /// What an image holds is for its owner.
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
 }
@@ -58,10 +58,17 @@ fn create(path: &Path) -> io::Result<File> {
 fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
     let mut out = BufWriter::new(file);
     repair::write_undo(&plan.changes, &mut out)?;
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     out.flush()
         .and_then(|()| file.sync_all())
-        .and_then(|()| File::open(parent.unwrap_or(Path::new(".")))?.sync_all())
+        .map_err(Error::Undo)?;
+    sync_name(path)
+}
+
+/// Makes the name of an undo file durable.
+pub(crate) fn sync_name(path: &Path) -> extant_fsck::Result<()> {
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))
+        .and_then(|dir| dir.sync_all())
         .map_err(Error::Undo)
 }
 
@@ -69,7 +76,7 @@ fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
 pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> String {
     let how = match undo {
         Some(undo) => format!(
-            "take them back with --revert {}, or repair again",
+            "take them back with `extant revert {}` and the image, or repair",
             Escaped::path(undo)
         ),
         None => "repair again".to_owned(),

@@ -38,7 +38,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Check, repair and adjust an image",
         &[
-            "check", "repair", "replay", "resize", "trim", "tune", "quota", "verity",
+            "check", "repair", "revert", "replay", "resize", "trim", "tune", "quota", "verity",
         ],
     ),
     (
@@ -50,6 +50,8 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 const PART: &[&str] = &["partition", "offset"];
+/// Of commands that change an image in a way that can be taken back.
+const PART_AND_UNDO: &[&str] = &["partition", "offset", "undo"];
 const PART_AND_JOURNAL: &[&str] = &["partition", "offset", "as_is", "journal"];
 const ALL: &[&str] = &[
     "partition",
@@ -58,6 +60,15 @@ const ALL: &[&str] = &[
     "as_is",
     "mend",
     "journal",
+];
+const ALL_AND_UNDO: &[&str] = &[
+    "partition",
+    "offset",
+    "superblock",
+    "as_is",
+    "mend",
+    "journal",
+    "undo",
 ];
 
 /// The options about the place of a file system that mean something to a command.
@@ -68,12 +79,14 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
             ..,
         ] => &[],
         [
-            "mkfs" | "convert" | "apply" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod"
-            | "chown" | "relabel" | "touch",
-        ] => PART,
-        ["truncate" | "fallocate" | "write" | "chattr" | "edit" | "replay"] => PART,
-        ["repair" | "tune" | "resize" | "trim" | "serve" | "verity"] => PART,
-        ["xattr" | "acl", "set" | "rm"] => PART,
+            "apply" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown" | "relabel"
+            | "touch",
+        ] => PART_AND_UNDO,
+        ["truncate" | "fallocate" | "write" | "chattr" | "edit" | "replay"] => PART_AND_UNDO,
+        ["repair" | "tune" | "resize" | "trim"] => PART_AND_UNDO,
+        ["mkfs" | "convert" | "revert" | "serve" | "verity"] => PART,
+        ["xattr" | "acl", "set" | "rm"] => PART_AND_UNDO,
+        ["cp" | "quota" | "sync"] => ALL_AND_UNDO,
         ["check"] => PART_AND_JOURNAL,
         _ => ALL,
     }
@@ -82,7 +95,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
 /// Whether a command writes what depends on the time.
 pub(super) fn uses_the_time(path: &[&str]) -> bool {
     // Only commands that change images have no use for a backup of the superblock.
-    let changes_images = || location_options(path) == PART;
+    let changes_images = || [PART, PART_AND_UNDO].contains(&location_options(path));
     matches!(
         path,
         [] | ["cp" | "find" | "quota" | "man" | "xattr" | "acl"]
@@ -120,6 +133,7 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "check" | "repair" => &[("e2fsck", "8")],
         "tune" => &[("tune2fs", "8")],
         "resize" => &[("resize2fs", "8")],
+        "revert" => &[("e2undo", "8")],
         "trim" => &[("fstrim", "8"), ("zerofree", "8")],
         "verity" => &[("veritysetup", "8")],
         "mkdir" => &[("mkdir", "1")],

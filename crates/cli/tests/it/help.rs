@@ -207,7 +207,14 @@ fn options_of_a_mount_are_an_aligned_list() {
 fn options_about_a_place_are_shown_where_they_mean_something() {
     let shown = |command: &[&str]| {
         let help = help_at(100, command, "--help");
-        let all = ["partition", "offset", "superblock", "as-is", "journal"];
+        let all = [
+            "partition",
+            "offset",
+            "superblock",
+            "as-is",
+            "journal",
+            "undo",
+        ];
         let is_shown = |name: &&&str| {
             help.lines().any(|line| {
                 let option = line.trim_start().strip_prefix("--");
@@ -218,8 +225,10 @@ fn options_about_a_place_are_shown_where_they_mean_something() {
     };
     assert_eq!(shown(&["umount"]), [""; 0]);
     assert_eq!(shown(&["man"]), [""; 0]);
-    assert_eq!(shown(&["mkdir"]), ["partition", "offset"]);
-    assert_eq!(shown(&["xattr", "set"]), ["partition", "offset"]);
+    assert_eq!(shown(&["revert"]), ["partition", "offset"]);
+    assert_eq!(shown(&["mkdir"]), ["partition", "offset", "undo"]);
+    assert_eq!(shown(&["tune"]), ["partition", "offset", "undo"]);
+    assert_eq!(shown(&["xattr", "set"]), ["partition", "offset", "undo"]);
     assert_eq!(
         shown(&["check"]),
         ["partition", "offset", "as-is", "journal"]

@@ -53,4 +53,6 @@ mod syncing;
 mod tar_archives;
 mod trimming;
 mod tuning;
+mod tuning_features;
+mod undoing;
 mod writing;

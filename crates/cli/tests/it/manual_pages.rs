@@ -165,6 +165,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["tune"] => vec!["--label", "a", "/none/image"],
         ["verity"] => vec!["--dm-verity", "append", "/none/image"],
         ["resize"] => vec!["/none/image", "1G"],
+        ["revert"] => vec!["/none/undo", "/none/image"],
         _ => vec!["/none/image:/a"],
     }
 }

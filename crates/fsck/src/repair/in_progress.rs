@@ -7,6 +7,10 @@
 //! anything is mended. A log that nothing waits in is emptied first. So a crash leaves a journal
 //! that is replayed over nothing but what it holds itself, or none.
 //!
+//! What changes could go through the journal as one transaction, and does not: Linux derives the
+//! form of descriptors and the start of checksums from the superblock before it replays, and would
+//! go on with what the superblock said before.
+//!
 //! The superblock may wait in the journal too. It is brought home like all else before the journal
 //! is emptied, but for that it still says that something waits: until the journal is empty, that is
 //! so.
@@ -14,7 +18,10 @@
 use super::draft::Changes;
 use crate::error::Result;
 use extant_blockdev::BlockDevice;
+use extant_format::geometry::Geometry;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_format::{Group, Pblk};
+use std::ops::Range;
 
 /// The byte at which the block with the primary superblock begins.
 pub(super) fn primary(block_size: u64) -> u64 {
@@ -90,6 +97,63 @@ pub(super) fn after_step(changes: &Changes, step: usize) -> Result<Vec<u8>> {
     })
 }
 
+/// What is written together. Descriptors may get another form, and be found by copies alone until
+/// the superblock follows: so these are whole before the others are written, and after all that
+/// either leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    Rest,
+    /// Copies of the superblock and of the descriptors.
+    Copies,
+    /// The descriptors themselves.
+    Descriptors,
+}
+
+/// Where descriptors and copies lie, in bytes, as the superblock says that is written.
+#[derive(Debug, Default)]
+struct Headers {
+    own: Range<u64>,
+    copies: Vec<Range<u64>>,
+}
+
+impl Headers {
+    fn of(changes: &Changes) -> Result<Self> {
+        let last = changes.steps_count().saturating_sub(1);
+        let bytes = changes.after_step(last, SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
+        let mut headers = Self::default();
+        // A superblock that is none has no say.
+        let Ok(sb) = Superblock::parse(&bytes) else {
+            return Ok(headers);
+        };
+        let geo = Geometry::new(&sb);
+        let shift = geo.block_size().log2();
+        for group in geo.groups().filter(|group| geo.has_super(*group)) {
+            let Ok(header) = geo.group_header(group) else {
+                continue;
+            };
+            let end = header.descs.end << shift;
+            if group == Group::new(0) {
+                headers.own = header.descs.start << shift..end;
+            } else {
+                let start = header.super_block.map_or(header.descs.start, Pblk::get);
+                headers.copies.push(start << shift..end);
+            }
+        }
+        Ok(headers)
+    }
+
+    fn layer(&self, offset: u64) -> Layer {
+        if self.own.contains(&offset) {
+            return Layer::Descriptors;
+        }
+        let at = self.copies.partition_point(|copy| copy.end <= offset);
+        match self.copies.get(at) {
+            Some(copy) if copy.contains(&offset) => Layer::Copies,
+            _ => Layer::Rest,
+        }
+    }
+}
+
 /// Writes all changes and makes them durable: see [`super::Plan::apply`].
 pub(super) fn write(changes: &Changes) -> Result<()> {
     changes.copy_contents()?;
@@ -102,6 +166,7 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
     let superblocks = (0..changes.steps_count())
         .map(|step| Ok((before_emptying(changes, step)?, after_step(changes, step)?)))
         .collect::<Result<Vec<_>>>()?;
+    let headers = Headers::of(changes)?;
     let mut now = vec![0; len];
     device.read_at(primary, &mut now)?;
     if let Some(marked) = marked(primary, &now) {
@@ -112,9 +177,12 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         let is_first = |offset| changes.is_first(offset);
         write_some(changes, step, &is_first)?;
         let is_held = |offset| changes.is_held(offset);
-        write_some(changes, step, &|offset| {
-            offset != primary && !is_first(offset) && !is_held(offset)
-        })?;
+        for layer in [Layer::Rest, Layer::Copies, Layer::Descriptors] {
+            write_some(changes, step, &|offset| {
+                let is_other = offset != primary && !is_first(offset) && !is_held(offset);
+                is_other && headers.layer(offset) == layer
+            })?;
+        }
         // The journal may hold the superblock: emptied before that is durable, it would be lost.
         if let Some(block) = before {
             put(&**device, primary, &block)?;

@@ -67,14 +67,25 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         return Ok(());
     }
     let old = maps::read_file(volume, ino, &inode, FILE_MAX)?;
-    if !may_be_written(&old, ino, kind) {
-        return Ok(());
+    if may_be_written(&old, ino, kind) {
+        put_usage(work, ino, kind, &old)?;
     }
+    Ok(())
+}
+
+/// Fills a new quota file; returns whether there was room.
+pub(super) fn make(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<bool> {
+    put_usage(work, ino, kind, &[])
+}
+
+/// Writes a quota file with what is in use, and the limits in `old`; returns whether there was
+/// room.
+fn put_usage(work: &mut Work<'_>, ino: Ino, kind: usize, old: &[u8]) -> Result<bool> {
     let (Some(usages), Some(magic)) = (work.survey.usages.get(kind), MAGICS.get(kind)) else {
-        return Ok(());
+        return Ok(false);
     };
     let mut entries = Entries::new();
-    for (id, bytes) in entries_of(&old) {
+    for (id, bytes) in entries_of(old) {
         let mut entry = [0; ENTRY];
         put(&mut entry, 0, &bytes);
         put(&mut entry, 24, &[0; 8]);
@@ -88,18 +99,19 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         put(entry, 24, &usage.inodes.to_le_bytes());
         put(entry, 48, &usage.bytes.to_le_bytes());
     }
-    let info = if le32(&old, 0) == *magic {
+    let info = if le32(old, 0) == *magic {
         old.get(8..20).unwrap_or(&[0; 12]).to_vec()
     } else {
         // A week of grace for blocks and inodes.
         [604_800u32.to_le_bytes(), 604_800u32.to_le_bytes(), [0; 4]].concat()
     };
     let file = encode(*magic, &info, &entries);
-    if write(work, ino, &file)? {
+    let has_room = write(work, ino, &file)?;
+    if has_room {
         let text = format!("written anew, with what {} ids use", entries.len());
         work.fix(Code::QuotaUsage, Place::ino(ino), text);
     }
-    Ok(())
+    Ok(has_room)
 }
 
 /// Whether an inode is a quota file, or has the number that no user's file can have.

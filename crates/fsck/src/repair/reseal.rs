@@ -1,4 +1,4 @@
-//! Checksums that start from another seed: of all structures that have one.
+//! Checksums that start from another seed, or that were not there: of all structures that have one.
 //!
 //! What starts from the seed are checksums of inodes, nodes of extent trees, blocks of directories,
 //! attribute blocks, the orphan file, bitmaps, descriptors and the block of multiple-mount
@@ -17,7 +17,7 @@ use crate::volume::{GroupState, Volume};
 use extant_format::checksum::Crc32c;
 use extant_format::features::Compat;
 use extant_format::group_desc::{DescChecksum, GroupFlags};
-use extant_format::inode::{FileType, Inode, InodeContext, InodeFlags, seal_slot};
+use extant_format::inode::{FileType, Inode, InodeFlags, seal_slot};
 use extant_format::mmp::MmpBlock;
 use extant_format::orphan_file::block_seed;
 use extant_format::xattr::seal_block;
@@ -26,10 +26,11 @@ use extant_format::{Group, Ino, Pblk, bitmap, extent, orphan_file};
 /// Bytes of blocks that may change: they are kept in memory until all of them are known.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Writes all checksums of a sound file system as they are with another seed. The superblock has
-/// still the old one.
-pub(super) fn reseal(draft: &Draft, survey: &Survey, seed: u32) -> Result<()> {
-    if survey.table.in_use().any(|(_, inode)| inode.is_ea_inode()) {
+/// Writes all checksums of a sound file system as they are in `then`, a volume with another start
+/// of checksums, or where there were none. The superblock is still the old one.
+pub(super) fn reseal(draft: &Draft, survey: &Survey, then: &Volume) -> Result<()> {
+    let starts = survey.volume.sb.checksum_seed() == then.sb.checksum_seed();
+    if !starts && survey.table.in_use().any(|(_, inode)| inode.is_ea_inode()) {
         return Err(refused(
             "attribute values in inodes of their own have hashes that start from the UUID",
         ));
@@ -38,7 +39,8 @@ pub(super) fn reseal(draft: &Draft, survey: &Survey, seed: u32) -> Result<()> {
         draft,
         survey,
         volume: &survey.volume,
-        seed: Crc32c::seeded(seed),
+        then,
+        seed: fs_seed(then),
         bytes: 0,
     };
     reseal.tables()?;
@@ -63,6 +65,7 @@ struct Reseal<'a> {
     draft: &'a Draft,
     survey: &'a Survey,
     volume: &'a Volume,
+    then: &'a Volume,
     seed: Crc32c,
     bytes: u64,
 }
@@ -111,10 +114,7 @@ impl Reseal<'_> {
         let Some((_, inode)) = volume.inode(ino)? else {
             return Ok(());
         };
-        let context = InodeContext {
-            seed: Some(self.seed),
-            ..volume.inode_context(ino)
-        };
+        let context = self.then.inode_context(ino);
         let seed = context.inode_seed(inode.generation).unwrap_or(self.seed);
         // What a map says is asked before its nodes change.
         let is_dir = inode.file_type() == Some(FileType::Directory);
@@ -125,7 +125,7 @@ impl Reseal<'_> {
         } else {
             Vec::new()
         };
-        let layout = volume.dir_layout(inode.flags);
+        let layout = self.then.dir_layout(inode.flags);
         let indexed = inode.flags.contains(InodeFlags::INDEX);
         for (lblk, at) in content {
             let mut bytes = volume.block(at)?;
@@ -177,19 +177,17 @@ impl Reseal<'_> {
             return Ok(());
         };
         let mut bytes = volume.block(at)?;
-        let record = MmpBlock::parse(&bytes, Some(fs_seed(volume)))?.encode(Some(self.seed));
+        let seed = volume.seed.map(|_| fs_seed(volume));
+        let record = MmpBlock::parse(&bytes, seed)?.encode(Some(self.seed));
         if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {
             to.copy_from_slice(&record);
         }
         self.put(at, &bytes)
     }
 
-    fn groups(&mut self) -> Result<()> {
-        let volume = self.volume;
-        let sums = DescChecksum::Crc32c {
-            seed: self.seed.value(),
-        };
-        for (group, state) in volume.geo.groups().zip(&volume.groups) {
+    fn groups(&self) -> Result<()> {
+        let sums = self.then.sb.desc_checksum();
+        for (group, state) in self.volume.geo.groups().zip(&self.volume.groups) {
             self.group(group, state, &sums)?;
         }
         Ok(())
@@ -198,20 +196,44 @@ impl Reseal<'_> {
     fn group(&self, group: Group, state: &GroupState, sums: &DescChecksum) -> Result<()> {
         let volume = self.volume;
         let mut desc = state.desc;
+        if volume.sb.desc_checksum() == DescChecksum::None {
+            // Nothing vouched for what flags say.
+            desc.flags = GroupFlags::INODE_ZEROED;
+            desc.itable_unused = 0;
+        }
         let mask = if volume.geo.desc_size() >= 64 {
             u32::MAX
         } else {
             0xffff
         };
-        let sum = |at: Pblk, bits: u32| -> Result<u32> {
-            Ok(bitmap::checksum(self.seed.value(), &volume.block(at)?, bits) & mask)
-        };
-        if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            desc.block_bitmap_csum = sum(desc.block_bitmap, volume.geo.clusters_per_group())?;
-        }
-        if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            desc.inode_bitmap_csum = sum(desc.inode_bitmap, volume.geo.inodes_per_group())?;
-        }
+        let of = GroupState { desc, ..*state };
+        (desc.block_bitmap_csum, desc.inode_bitmap_csum) =
+            bitmap_sums(volume, self.seed, &of, mask)?;
         super::groups::put_sealed(self.draft, volume, group, &desc, sums)
     }
+}
+
+/// The checksums of a group's bitmaps, as far as descriptors store them; those of bitmaps that were
+/// never written are as they are.
+pub(super) fn bitmap_sums(
+    volume: &Volume,
+    seed: Crc32c,
+    state: &GroupState,
+    mask: u32,
+) -> Result<(u32, u32)> {
+    let desc = &state.desc;
+    let sum = |at: Pblk, bits: u32| -> Result<u32> {
+        Ok(bitmap::checksum(seed.value(), &volume.block(at)?, bits) & mask)
+    };
+    let blocks = if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+        desc.block_bitmap_csum
+    } else {
+        sum(desc.block_bitmap, volume.geo.clusters_per_group())?
+    };
+    let inodes = if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        desc.inode_bitmap_csum
+    } else {
+        sum(desc.inode_bitmap, volume.geo.inodes_per_group())?
+    };
+    Ok((blocks, inodes))
 }

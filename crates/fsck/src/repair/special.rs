@@ -106,7 +106,7 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Writes a block that says that the file system is not open anywhere.
-fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
+pub(super) fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
     let volume = work.volume();
     let interval = volume.sb.raw().mmp_update_interval.get();
     let mmp = MmpBlock {

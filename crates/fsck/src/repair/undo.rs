@@ -28,6 +28,7 @@
 use super::draft::Changes;
 use super::in_progress;
 use crate::error::{Error, Result};
+use crate::undo::half_way;
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
@@ -245,7 +246,8 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
             .between
             .chunks_exact(4)
             .any(|meanwhile| sum == meanwhile)
-        || in_progress::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
+        || in_progress::marked(kept.offset, kept.before).is_some_and(|marked| now == marked)
+        || half_way::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
     if is_known {
         return Ok(());
     }
@@ -273,12 +275,16 @@ fn check_uuid(device: &dyn BlockDevice, file: &mut dyn Read) -> Result<()> {
     })
 }
 
-/// Puts back what an undo file kept: reads all of it first, so that a damaged one, and one for a
-/// file system that was written since, changes nothing. Then, each after a flush, the superblock is
-/// put back, but for that it asks for a check; everything else; the journal's superblock, so that
-/// no journal is replayed before what it changes is as it was; and the superblock as it was. A
-/// crash leaves what can be put back again. `open` opens the file from its start. Returns the
-/// number of blocks.
+/// Puts back what an undo file kept, of either kind: reads all of it first, so that a damaged one,
+/// and one for a file system that was written since, changes nothing. Of a file without an end,
+/// which a command that was cut off left, the superblock alone tells that; a last part of the file
+/// that is not whole was never written to the image.
+///
+/// Then, each after a flush, the superblock is put back, but for a feature that nothing knows:
+/// until all is back, no program makes sense of the image, and none here or of e2fsprogs repairs,
+/// mounts or changes it. Everything else follows, of planned changes the journal's superblock last;
+/// and then the superblock as it was. A crash leaves what can be put back again. `open` opens the
+/// file from its start. Returns the number of blocks.
 ///
 /// # Errors
 /// A file that is damaged or for another device; a block that is neither as it was before nor after
@@ -287,6 +293,10 @@ pub fn revert<R: Read>(
     device: &dyn BlockDevice,
     mut open: impl FnMut() -> io::Result<R>,
 ) -> Result<u64> {
+    let mut file = open().map_err(Error::Undo)?;
+    if crate::undo::is_of_this_kind(&mut file).map_err(Error::Undo)? {
+        return crate::undo::revert(device, open);
+    }
     let mut file = open().map_err(Error::Undo)?;
     let mut superblock = None;
     read(&mut file, device, &mut |kept| {
@@ -299,7 +309,7 @@ pub fn revert<R: Read>(
     check_uuid(device, &mut open().map_err(Error::Undo)?)?;
     let first = superblock.as_ref().map(|(offset, _)| *offset);
     if let Some((offset, before)) = &superblock {
-        let marked = in_progress::marked(*offset, before);
+        let marked = half_way::marked(*offset, before);
         device.write_at(*offset, marked.as_ref().unwrap_or(before))?;
         device.flush()?;
     }

@@ -4,6 +4,7 @@ mod charges;
 mod damage;
 mod far;
 mod hostile_images;
+mod keeping;
 mod kernel_images;
 mod kinds_of_damage;
 mod meaning;

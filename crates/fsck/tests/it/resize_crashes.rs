@@ -66,7 +66,8 @@ fn stop(device: &FaultDevice, after: u64) {
 
 /// Judges what a crash left.
 fn judge(name: &str, image: &[u8]) -> bool {
-    let is_sound = check_bytes(image, false).unwrap().is_clean();
+    // Where a part is taken back, nothing judges it.
+    let is_sound = check_bytes(image, false).is_ok_and(|report| report.is_clean());
     assert!(
         is_sound || !says_all_is_well(image),
         "{name}: is not sound, and says that it is"

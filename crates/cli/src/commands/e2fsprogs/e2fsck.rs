@@ -320,7 +320,6 @@ fn mend(place: &Place, asked: &Asked, mode: Mode, name: &str) -> Outcome {
     let args = Repair {
         image: place.image().to_owned(),
         dry_run: false,
-        undo: None,
         no_undo: true,
         allow_loss: mode == Mode::Mends,
         discard_journal: mode == Mode::Mends,

@@ -7,8 +7,9 @@ use crate::args::Resize;
 use crate::commands::{resize, tune};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
-use extant_format::features::Incompat;
+use extant_format::features::{Feature, Incompat};
 use extant_format::superblock::{State, Superblock};
+use extant_fsck::repair::tune::Settings;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -62,7 +63,7 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
     let length = length.as_ref().map(length_of).transpose()?;
     let sb = tune::opened_superblock(place.image(), &place.location)?;
     if let Some(wide) = asked.wide {
-        return widen(&sb, wide);
+        return widen(&place, &sb, wide);
     }
     if asked.only_tells {
         return tell_minimum(&place);
@@ -77,16 +78,29 @@ fn length_of(text: &OsString) -> Outcome<Length> {
     length.ok_or_else(|| Failure::usage(format!("Invalid new size: {text}")))
 }
 
-/// Block numbers keep the width that they have.
-fn widen(sb: &Superblock, wide: bool) -> Outcome {
-    if sb.has_incompat(Incompat::BIT64) != wide {
-        return Err(Failure::new(
-            "the width of block numbers is not changed: make the file system anew",
-        ));
-    }
+/// Gives block numbers 64 bits, or 32.
+fn widen(place: &Place, sb: &Superblock, wide: bool) -> Outcome {
     let bits = if wide { 64 } else { 32 };
-    say(format_args!("The filesystem is already {bits}-bit."));
-    Ok(())
+    if sb.has_incompat(Incompat::BIT64) == wide {
+        say(format_args!("The filesystem is already {bits}-bit."));
+        return Ok(());
+    }
+    let settings = Settings {
+        features: vec![(Feature::Incompat(Incompat::BIT64), wide)],
+        ..Settings::default()
+    };
+    let mut output = Output::new();
+    writeln!(output, "Converting the filesystem to {bits}-bit.")?;
+    output.finish()?;
+    tune::change(place.image(), &place.location, &settings)?;
+    let mut output = Output::new();
+    let (blocks, unit) = (sb.blocks_count(), sb.block_size().bytes() / 1024);
+    let name = place.shown();
+    writeln!(
+        output,
+        "The filesystem on {name} is now {blocks} ({unit}k) blocks long.\n"
+    )?;
+    output.finish()
 }
 
 fn tell_minimum(place: &Place) -> Outcome {
@@ -109,7 +123,6 @@ fn resize(place: &Place, sb: &Superblock, length: Option<Length>, minimum: bool)
         image: place.image().to_owned(),
         size,
         minimum,
-        undo: None,
         print_minimum: false,
         json: false,
     };

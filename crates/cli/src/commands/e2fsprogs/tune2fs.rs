@@ -21,10 +21,11 @@ use std::os::unix::ffi::OsStrExt;
 /// How it is called.
 const USAGE: &str = "\
 Usage: tune2fs [-c max_mounts_count] [-e errors_behavior] [-f] [-g group]
-\t[-i interval[d|m|w]] [-l] [-m reserved_blocks_percent]
-\t[-o [^]mount_options[,...]] [-r reserved_blocks_count] [-u user]
-\t[-C mount_count] [-L volume_label] [-M last_mounted_dir]
-\t[-O [^]feature[,...]] [-E extended-option[,...]]
+\t[-i interval[d|m|w]] [-j] [-J journal_options] [-l]
+\t[-m reserved_blocks_percent] [-o [^]mount_options[,...]]
+\t[-r reserved_blocks_count] [-u user] [-C mount_count]
+\t[-L volume_label] [-M last_mounted_dir] [-O [^]feature[,...]]
+\t[-Q quota_options] [-E extended-option[,...]]
 \t[-T last_check_time] [-U UUID] device";
 
 /// Settings in the order in which they are told of, whatever the order of options.
@@ -62,12 +63,11 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
     }
     let sb = tune::opened_superblock(place.image(), &place.location)?;
     if asked.adds_journal {
-        return Err(Failure::new(if sb.has_compat(Compat::HAS_JOURNAL) {
-            "The filesystem already has a journal."
-        } else {
-            "a journal is not added: make the file system anew with one, or have Linux mount it \
-             without"
-        }));
+        if sb.has_compat(Compat::HAS_JOURNAL) {
+            return Err(Failure::new("The filesystem already has a journal."));
+        }
+        let journal = Feature::Compat(Compat::HAS_JOURNAL);
+        asked.settings.features.push((journal, true));
     }
     let lists = asked.lists;
     asked.change(&place, &sb)?;
@@ -87,7 +87,7 @@ impl Asked {
         }
         match letter {
             'l' => self.lists = true,
-            'j' | 'J' => self.adds_journal = true,
+            'j' => self.adds_journal = true,
             // What is refused stays so.
             'f' => {}
             'L' => self.settings.label = Some(cut(value.unwrap_or_default().as_bytes())),
@@ -156,6 +156,11 @@ impl Asked {
             'U' => self.settings.uuid = Some(uuid(text)?),
             'o' => self.take_mount_options(text)?,
             'O' => self.take_features(text)?,
+            'J' => self.take_journal(text)?,
+            'Q' => {
+                let kinds = tune::quotas(&[text.to_owned()]);
+                self.settings.quotas = kinds.map_err(|_| bad("quota options"))?;
+            }
             'E' => self.take_extended(text)?,
             _ => return Err(usage(USAGE)),
         }
@@ -205,6 +210,22 @@ impl Asked {
         Ok(())
     }
 
+    fn take_journal(&mut self, list: &str) -> Outcome {
+        self.adds_journal = true;
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let bad = |why: &str| Failure::usage(format!("Bad journal option: {word}: {why}"));
+            match word.split_once('=') {
+                Some(("size", megabytes)) => {
+                    let size = integer(megabytes).and_then(|size| size.checked_mul(1 << 20));
+                    let size = size.ok_or_else(|| bad("write how many megabytes"))?;
+                    self.settings.journal_size = Some(size);
+                }
+                _ => return Err(bad("a journal is made inside, of size=MEGABYTES")),
+            }
+        }
+        Ok(())
+    }
+
     fn take_extended(&mut self, list: &str) -> Outcome {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let bad = |why: &str| Failure::usage(format!("Bad options specified: {word}: {why}"));
@@ -236,13 +257,35 @@ impl Asked {
                     let verb = if on { "Setting" } else { "Clearing" };
                     self.tell('E', format!("{verb} test filesystem flag"));
                 }
-                "clear_mmp"
-                | "force_fsck"
-                | "hash_alg"
-                | "mmp_update_interval"
-                | "encoding"
-                | "encoding_flags"
-                | "orphan_file_size" => return Err(bad("it is not changed")),
+                "mmp_update_interval" => {
+                    let seconds = integer(value).and_then(|n| u16::try_from(n).ok());
+                    let seconds = seconds.filter(|seconds| *seconds <= 300);
+                    let seconds = seconds.ok_or_else(|| bad("use 0 to 300"))?;
+                    // 0 is the usual one.
+                    let seconds = if seconds == 0 { 5 } else { seconds };
+                    self.settings.mmp_interval = Some(seconds);
+                    let unit = if seconds == 1 { "second" } else { "seconds" };
+                    self.tell(
+                        'E',
+                        format!(
+                            "Setting multiple mount protection update interval to {seconds} {unit}"
+                        ),
+                    );
+                }
+                "hash_alg" => {
+                    let hash = tune::hash_named(value);
+                    let hash = hash.ok_or_else(|| bad("use legacy, half_md4 or tea"))?;
+                    self.settings.hash = Some(hash);
+                    self.tell('E', format!("Setting default hash algorithm to {value}"));
+                }
+                "orphan_file_size" => {
+                    let size = crate::size::parse(value);
+                    self.settings.orphan_file_size = Some(size.map_err(|e| bad(&e))?);
+                }
+                "encoding" if value.eq_ignore_ascii_case("utf8") => {}
+                "clear_mmp" | "force_fsck" | "encoding" | "encoding_flags" => {
+                    return Err(bad("it is not changed"));
+                }
                 _ => {
                     return Err(bad(
                         "there is no such option; there are stride, stripe_width, mount_opts, \
@@ -284,7 +327,6 @@ impl Asked {
 fn refused(letter: char) -> Option<&'static str> {
     Some(match letter {
         'I' => "the size of inodes is not changed: make the file system anew",
-        'Q' => "quota files are neither made nor removed",
         's' => "this old option is -O sparse_super now",
         'z' => "undo files of e2undo are not written: `extant tune --undo` writes its own",
         _ => return None,

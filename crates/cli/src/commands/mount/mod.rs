@@ -51,7 +51,7 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         as_is: location.as_is || options.no_replay,
         journal: location.journal.clone(),
         image_format: formats(args, location, &options)?,
-        session: None,
+        ..Whereabouts::default()
     };
     options.offset = location.offset;
     if args.fake {

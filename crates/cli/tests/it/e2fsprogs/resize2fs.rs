@@ -94,7 +94,6 @@ fn what_is_not_done_is_named() {
         (&[&*image, "10X"][..], "Invalid new size: 10X"),
         (&[&image, "0"], "Invalid new size: 0"),
         (&[&image, "1M"], ""),
-        (&["-s", &image], "the width of block numbers is not changed"),
         (&["-S", "4", &image], "-S: "),
         (&["-z", "undo", &image], "-z: "),
         (&["-M", &image, "5"], "Usage: "),
@@ -112,4 +111,14 @@ fn what_is_not_done_is_named() {
         "{wide}"
     );
     assert!(fs::read(&image).unwrap() == before);
+    for (option, is_wide) in [("-s", false), ("-b", true)] {
+        let other = links.ours("resize2fs").args([option, &image]).ok();
+        assert!(
+            other.text().contains("Converting the filesystem to"),
+            "{other}"
+        );
+        let header = dumpe2fs_header(Path::new(&image));
+        assert_eq!(header.has_feature("64bit"), is_wide);
+        assert_clean(Path::new(&image));
+    }
 }

@@ -61,11 +61,8 @@ const REFUSED: &[&str] = &[
 
 /// What the real one can do and ours refuses.
 const NOT_DONE: &[&str] = &[
-    "-Q usrquota",
-    "-O quota",
-    "-O ^metadata_csum",
-    "-O orphan_file",
-    "-E hash_alg=tea",
+    "-J device=elsewhere",
+    "-E clear_mmp",
     "-E force_fsck",
     "-z undo -L x",
 ];
@@ -90,6 +87,60 @@ fn the_same_options_change_the_same() {
         assert_eq!(rest(we.text()), rest(they.text()), "{options}");
         assert_alike(Path::new(&ours), Path::new(&theirs), options);
         assert_clean(Path::new(&ours));
+    }
+}
+
+/// What makes files of the file system's own, or takes them away.
+const MADE: &[&str] = &[
+    "-j",
+    "-J size=8",
+    "-Q usrquota",
+    "-Q usrquota,grpquota,prjquota",
+    "-f -O quota,project",
+    "-f -O ^metadata_csum",
+    "-f -O orphan_file",
+    "-f -O mmp",
+    "-E hash_alg=tea",
+    "-f -O mmp -E mmp_update_interval=9",
+];
+
+#[test]
+fn what_makes_files_of_the_file_system_makes_the_same() {
+    let links = Links::new();
+    let (original, without) = (links.arg("original"), links.arg("without"));
+    let options = ["-t", "ext4"];
+    mke2fs(Path::new(&original), 64 << 20, &options);
+    let options = ["-t", "ext4", "-O", "^has_journal"];
+    mke2fs(Path::new(&without), 64 << 20, &options);
+    for options in MADE {
+        let from = if options.starts_with("-j") || options.starts_with("-J") {
+            &without
+        } else {
+            &original
+        };
+        let run = |is_ours: bool| {
+            let image = links.arg(if is_ours { "ours" } else { "theirs" });
+            fs::copy(from, &image).unwrap();
+            let program = links.program("tune2fs", is_ours);
+            program.args(options.split_whitespace()).arg(&image).ok();
+            assert_clean(Path::new(&image));
+            let said = tool("dumpe2fs").arg("-h").arg(&image).ok().text();
+            let about = [
+                "Filesystem features",
+                "Total journal size",
+                "User quota inode",
+                "Group quota inode",
+                "Project quota inode",
+                "Journal inode",
+                "Journal backup",
+                "MMP update interval",
+                "Default directory hash",
+            ];
+            let is_told = |line: &&str| about.iter().any(|about| line.starts_with(about));
+            let told: Vec<String> = said.lines().filter(is_told).map(str::to_owned).collect();
+            told
+        };
+        assert_eq!(run(true), run(false), "{options}");
     }
 }
 

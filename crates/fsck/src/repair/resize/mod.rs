@@ -8,6 +8,8 @@ mod grow;
 mod numbers;
 mod shrink;
 
+pub(super) use numbers::open_tables;
+
 use super::draft::Draft;
 use super::options::Options;
 use super::plan::Plan;
@@ -216,7 +218,7 @@ fn nothing_overlaps(survey: &Survey) -> Result<()> {
 
 /// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left
 /// of them.
-fn forget_reserved(draft: &Draft, volume: &Volume) -> Result<()> {
+pub(super) fn forget_reserved(draft: &Draft, volume: &Volume) -> Result<()> {
     let Some((mut slot, mut inode)) = volume.inode(Ino::RESIZE)? else {
         return Ok(());
     };

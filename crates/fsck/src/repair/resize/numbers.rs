@@ -109,7 +109,7 @@ pub(super) fn no_room() -> crate::Error {
 
 /// Has those parts of inode tables looked at that were not in use. Free numbers were taken in
 /// order, so nothing lies between them and what was.
-fn open_tables(work: &mut Work<'_>, numbers: &Numbers) -> Result<()> {
+pub(in super::super) fn open_tables(work: &mut Work<'_>, numbers: &Numbers) -> Result<()> {
     let volume = work.volume();
     let mut used: BTreeMap<u32, u32> = BTreeMap::new();
     for new in numbers.values() {

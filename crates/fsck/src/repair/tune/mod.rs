@@ -2,29 +2,41 @@
 //! behaviour, features.
 //!
 //! As a repair, it is worked out in memory first: see [`Plan`].
+//!
+//! | module | owns |
+//! |---|---|
+//! | `features` | features turned on and off, in an order in which each finds what it needs |
+//! | `checksums` | checksums of metadata and of descriptors, and their absence |
+//! | `directories` | directories with room for checksums, or without |
+//! | `files` | the journal, the orphan file, quota files, multiple-mount protection |
+//! | `wide` | descriptors of 64 bytes, and of 32 |
+
+mod checksums;
+mod directories;
+mod features;
+mod files;
+mod wide;
+
+pub use features::{Switch, switch};
 
 use super::draft::Draft;
 use super::options::Options;
 use super::plan::Plan;
 use super::reseal::reseal;
 use super::rounds::{look, rounds};
-use super::{groups, superblock};
+use super::{groups, net, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::survey::Survey;
-use crate::volume::{Volume, find_superblock};
+use crate::volume::find_superblock;
 use crate::{Code, Place, Progress};
 use extant_blockdev::{BlockDevice, SharedDevice};
-use extant_format::features::{Compat, Feature, Features, Incompat, RoCompat};
+use extant_format::dir::HashVersion;
+use extant_format::features::{Compat, Feature, Incompat};
 use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, RawSuperblock, SUPERBLOCK_OFFSET, Superblock, SuperblockFlags,
 };
 use std::sync::Arc;
-
-/// Blocks that Linux wants in a journal beside those for fast commits.
-const JOURNAL_BLOCKS_MIN: u64 = 1024;
-/// Blocks that Linux sets aside for fast commits where the journal does not say how many.
-const FAST_COMMIT_BLOCKS: u64 = 256;
 
 /// Bytes of a text of the superblock, which has a zero behind it.
 const TEXT_MAX: usize = 63;
@@ -66,39 +78,67 @@ pub struct Settings {
     pub for_tests: Option<bool>,
     /// Features, on or off: see [`switch`].
     pub features: Vec<(Feature, bool)>,
+    /// Bytes of the journal, where one is made; by default as many as suit the file system.
+    pub journal_size: Option<u64>,
+    /// Bytes of the orphan file, where one is made; by default as many as suit the file system.
+    pub orphan_file_size: Option<u64>,
+    /// Quota files of users, groups and projects, on or off.
+    pub quotas: [Option<bool>; 3],
+    /// Seconds between two updates of multiple-mount protection.
+    pub mmp_interval: Option<u16>,
+    /// The hash by which new directories are indexed.
+    pub hash: Option<HashVersion>,
 }
 
-/// What can be done with a feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Switch {
-    /// It can be turned on.
-    pub on: bool,
-    /// It can be turned off.
-    pub off: bool,
+/// A file system on its way to what is wanted.
+struct Tuning<'a> {
+    draft: &'a mut Draft,
+    /// What a check says of it now.
+    survey: Survey,
+    options: Options,
+    progress: &'a dyn Progress,
+    /// The superblock as it is to be, once all else is done.
+    wanted: Superblock,
 }
 
-/// Whether a feature can be switched: nothing on the disk but the superblock depends on it, or what
-/// does is put right.
-#[must_use]
-pub fn switch(feature: Feature) -> Switch {
-    let (on, off) = match feature {
-        Feature::Compat(
-            Compat::DIR_INDEX | Compat::EXT_ATTR | Compat::FAST_COMMIT | Compat::STABLE_INODES,
-        ) => (true, feature == Feature::Compat(Compat::FAST_COMMIT)),
-        Feature::Compat(Compat::HAS_JOURNAL) => (false, true),
-        Feature::Incompat(Incompat::LARGEDIR | Incompat::EA_INODE | Incompat::ENCRYPT) => {
-            (true, false)
+impl Tuning<'_> {
+    /// Writes the superblock.
+    fn put(&mut self, sb: &Superblock) -> Result<()> {
+        self.draft.put_superblock(sb)?;
+        self.draft
+            .fix(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
+        Ok(())
+    }
+
+    /// Checks what there is now.
+    fn look(&mut self) -> Result<()> {
+        self.survey = look(self.draft, self.progress)?;
+        Ok(())
+    }
+
+    /// Has sums and all that depends on what changed put right.
+    fn settle(&mut self) -> Result<()> {
+        self.look()?;
+        // What copies say must not be taken for better.
+        superblock::refresh_backups(&self.survey, self.draft, self.options)?;
+        self.survey = rounds(self.draft, self.options, self.progress)?;
+        match unsound(&self.survey) {
+            None => Ok(()),
+            Some(what) => Err(refused(&format!(
+                "the file system would not be sound afterwards{what}"
+            ))),
         }
-        Feature::RoCompat(
-            RoCompat::LARGE_FILE | RoCompat::HUGE_FILE | RoCompat::DIR_NLINK | RoCompat::VERITY,
-        ) => (true, false),
-        Feature::Incompat(Incompat::CSUM_SEED) | Feature::RoCompat(RoCompat::READONLY) => {
-            (true, true)
-        }
-        _ => (false, false),
-    };
-    Switch { on, off }
+    }
+}
+
+/// The first thing that is wrong, if anything is.
+fn unsound(survey: &Survey) -> Option<String> {
+    if survey.report.is_clean() {
+        return None;
+    }
+    let mut findings = survey.report.findings.iter();
+    let first = findings.find(|finding| finding.severity() > crate::Severity::Warning);
+    Some(first.map_or_else(String::new, |finding| format!(" ({finding})")))
 }
 
 /// Finds out what is to be written, and writes nothing.
@@ -116,33 +156,39 @@ pub fn plan(
     super::special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
     let survey = sound(&draft, &found, progress)?;
-    let mut sb = found.clone();
+    let mut tuning = Tuning {
+        draft: &mut draft,
+        survey,
+        options,
+        progress,
+        wanted: found.clone(),
+    };
     // First: metadata_csum_seed keeps the start that checksums have.
-    for (feature, on) in &settings.features {
-        sb = set_feature(&mut draft, &sb, *feature, *on)?;
-    }
-    let sb = set(&sb, settings)?;
-    if sb.encode() == found.encode() {
+    features::switch_all(&mut tuning, settings)?;
+    let sb = set(&tuning.wanted, settings)?;
+    let survey = tuning.survey;
+    if sb.encode() == draft.superblock()?.encode() && draft.count() == 0 {
         return Ok(Plan::new(draft, survey));
     }
-    if sb.has_metadata_csum() && sb.checksum_seed() != found.checksum_seed() {
-        reseal(&draft, &look(&draft, progress)?, sb.checksum_seed())?;
+    let before = &survey.volume.sb;
+    if sb.has_metadata_csum() && sb.checksum_seed() != before.checksum_seed() {
+        reseal(&draft, &survey, &survey.volume.with_superblock(&sb))?;
     }
     draft.put_superblock(&sb)?;
     draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
-    if !sb.has_metadata_csum() && sb.desc_checksum() != found.desc_checksum() {
+    if !sb.has_metadata_csum() && sb.desc_checksum() != before.desc_checksum() {
         groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
     }
-    // Nothing but what a journal leaves behind is to be repaired: a change of a name is no wish for
-    // a repair.
-    let survey = if sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
-        look(&draft, progress)?
-    } else {
-        rounds(&mut draft, options, progress)?
-    };
+    // A change of a name is no wish for a repair: nothing else is put right here.
+    let survey = look(&draft, progress)?;
     superblock::refresh_backups(&survey, &mut draft, options)?;
     let survey = look(&draft, progress)?;
-    Ok(Plan::new(draft, survey))
+    let (losses, count) = net::losses(&draft)?;
+    Ok(Plan {
+        losses,
+        losses_count: count,
+        ..Plan::new(draft, survey)
+    })
 }
 
 /// Notes in the primary superblock that the file system was checked now (seconds since 1970), and
@@ -171,13 +217,10 @@ pub(super) fn sound(draft: &Draft, sb: &Superblock, progress: &dyn Progress) -> 
         return Err(refused("it was not closed: replay its journal first"));
     }
     let survey = look(draft, progress)?;
-    if survey.report.is_clean() {
-        return Ok(survey);
+    match unsound(&survey) {
+        None => Ok(survey),
+        Some(what) => Err(refused(&format!("it is not sound{what}: repair it first"))),
     }
-    let mut findings = survey.report.findings.iter();
-    let first = findings.find(|finding| finding.severity() > crate::Severity::Warning);
-    let what = first.map_or_else(String::new, |finding| format!(" ({finding})"));
-    Err(refused(&format!("it is not sound{what}: repair it first")))
 }
 
 fn refused(why: &str) -> Error {
@@ -200,6 +243,11 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
     let most = sb.blocks_count() / 2;
     if settings.reserved_blocks.is_some_and(|blocks| blocks > most) {
         return Err(refused(&format!("at most {most} blocks can be reserved")));
+    }
+    if settings.mmp_interval.is_some() && !sb.has_incompat(Incompat::MMP) {
+        return Err(refused(
+            "there is no multiple-mount protection (feature mmp)",
+        ));
     }
     let stable = Feature::Compat(Compat::STABLE_INODES);
     let is_stable = sb.features().has(stable) || settings.features.contains(&(stable, true));
@@ -239,6 +287,12 @@ fn set_texts(raw: &mut RawSuperblock, settings: &Settings) {
     }
     if let Some(width) = settings.stripe_width {
         raw.raid_stripe_width.set(width);
+    }
+    if let Some(hash) = settings.hash {
+        raw.def_hash_version = hash.stored().raw();
+    }
+    if let Some(interval) = settings.mmp_interval {
+        raw.mmp_update_interval.set(interval);
     }
     if let Some(on) = settings.for_tests {
         let mut flags = SuperblockFlags::from_bits_retain(raw.flags.get());
@@ -294,97 +348,4 @@ fn set_checks(raw: &mut RawSuperblock, settings: &Settings) {
         };
     }
     raw.default_mount_opts.set(defaults);
-}
-
-fn set_feature(
-    draft: &mut Draft,
-    sb: &Superblock,
-    feature: Feature,
-    on: bool,
-) -> Result<Superblock> {
-    let now: Features = sb.features();
-    if now.has(feature) == on {
-        return Ok(sb.clone());
-    }
-    let mut then = now;
-    then.set(feature, on);
-    let names = |features: Features| features.names();
-    let name = if on {
-        names(then)
-            .into_iter()
-            .find(|name| !names(now).contains(name))
-    } else {
-        names(now)
-            .into_iter()
-            .find(|name| !names(then).contains(name))
-    };
-    let name = name.unwrap_or_default();
-    let possible = switch(feature);
-    if (on && !possible.on) || (!on && !possible.off) {
-        let verb = if on { "on" } else { "off" };
-        return Err(refused(&format!(
-            "feature {name} cannot be turned {verb} here"
-        )));
-    }
-    let journal = Feature::Compat(Compat::HAS_JOURNAL);
-    if feature == Feature::Compat(Compat::FAST_COMMIT) && on && !now.has(journal) {
-        return Err(refused("fast_commit needs a journal"));
-    }
-    if feature == Feature::Compat(Compat::FAST_COMMIT) && on {
-        room_for_fast_commits(draft, sb)?;
-    }
-    if feature == journal {
-        let sb = super::journal::turn_off(draft, sb)?;
-        return turn_off_orphan_file(draft, &sb);
-    }
-    let seed = Feature::Incompat(Incompat::CSUM_SEED);
-    if feature == seed && on && !sb.has_metadata_csum() {
-        return Err(refused("metadata_csum_seed needs metadata_csum"));
-    }
-    Ok(sb.with(|raw| {
-        if feature == seed {
-            raw.checksum_seed
-                .set(if on { sb.checksum_seed() } else { 0 });
-        }
-        raw.feature_compat.set(then.compat.bits());
-        raw.feature_incompat.set(then.incompat.bits());
-        raw.feature_ro_compat.set(then.ro_compat.bits());
-    })?)
-}
-
-/// Refuses a journal of which Linux could not set blocks for fast commits aside: it would not mount
-/// the file system.
-fn room_for_fast_commits(draft: &Draft, sb: &Superblock) -> Result<()> {
-    let Some(ino) = sb.journal_ino() else {
-        return Ok(());
-    };
-    let volume = Volume::open(draft.device(), &mut Sink::new())?;
-    let blocks = match volume.inode(ino)? {
-        Some((_, inode)) => inode.size / u64::from(volume.block_size().bytes()),
-        None => 0,
-    };
-    let needed = JOURNAL_BLOCKS_MIN + FAST_COMMIT_BLOCKS;
-    if blocks < needed {
-        Err(refused(&format!(
-            "the journal has {blocks} blocks, and fast_commit needs {needed} for Linux to mount it: make the file system anew with a larger journal"
-        )))
-    } else {
-        Ok(())
-    }
-}
-
-/// Gives up the orphan file, which is of no use without a journal.
-fn turn_off_orphan_file(draft: &Draft, sb: &Superblock) -> Result<Superblock> {
-    let Some(ino) = sb.orphan_file_ino() else {
-        return Ok(sb.clone());
-    };
-    if sb.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
-        let why = "files wait to be deleted or cut: repair it first, or mount it once";
-        return Err(refused(why));
-    }
-    let volume = Volume::open(draft.device(), &mut Sink::new())?;
-    if let Some(offset) = volume.inode_offset(ino) {
-        draft.write(offset, &vec![0; usize::from(volume.inode_size())])?;
-    }
-    super::system_files::without_orphan_file(sb)
 }

@@ -1,0 +1,294 @@
+//! What was there, put back.
+
+use super::batch::{self, Kind, MAGIC, damaged};
+use super::{BLOCK, PRIMARY, RECORD_MAX, bytes_of, half_way, sum};
+use crate::bytes::{le32, le64};
+use crate::error::{Error, Result};
+use extant_blockdev::BlockDevice;
+use extant_format::superblock::SUPERBLOCK_OFFSET;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::Range;
+
+/// Bytes of a record of what was there before its content.
+const RECORD: usize = 24;
+/// Where the UUID lies on the device.
+const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
+
+/// Whether a file begins as one of this format does.
+pub(crate) fn is_of_this_kind(file: &mut dyn Read) -> io::Result<bool> {
+    let mut magic = [0; 8];
+    file.read_exact(&mut magic)?;
+    Ok(magic == *MAGIC)
+}
+
+/// A part of what was there.
+enum Was<'a> {
+    Bytes(&'a [u8]),
+    Zeros,
+}
+
+/// A record of what was there.
+enum Record<'a> {
+    Kept(Range<u64>, Was<'a>),
+    /// What the block with the superblock becomes.
+    Becomes(u32),
+}
+
+/// Hands out the records of a batch. All of them lie on a device of `size` bytes, and begin where
+/// blocks do.
+fn records<'a>(
+    mut bytes: &'a [u8],
+    size: u64,
+    each: &mut dyn FnMut(Record<'a>) -> Result<()>,
+) -> Result<()> {
+    while !bytes.is_empty() {
+        let Some((head, rest)) = bytes.split_at_checked(RECORD) else {
+            return Err(damaged("a record of the undo file is cut"));
+        };
+        bytes = rest;
+        let (start, len) = (le64(head, 0), le64(head, 8));
+        let end = start.checked_add(len).filter(|end| *end <= size && len > 0);
+        let end = end.filter(|end| {
+            start.is_multiple_of(BLOCK) && (end.is_multiple_of(BLOCK) || *end == size)
+        });
+        let Some(end) = end else {
+            return Err(damaged("a record of the undo file lies nowhere"));
+        };
+        match le32(head, 16) {
+            0 if len <= RECORD_MAX => {
+                let Some((content, rest)) = bytes.split_at_checked(len as usize) else {
+                    return Err(damaged("a record of the undo file is cut"));
+                };
+                bytes = rest;
+                each(Record::Kept(start..end, Was::Bytes(content)))?;
+            }
+            1 => each(Record::Kept(start..end, Was::Zeros))?,
+            2 => each(Record::Becomes(le32(head, 20)))?,
+            _ => {
+                return Err(damaged(
+                    "a record of the undo file is of no kind that is known",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What an undo file says of a device.
+#[derive(Default)]
+struct Known {
+    /// Sums of blocks after the changes, by the first of each run.
+    sums: BTreeMap<u64, Vec<u32>>,
+    /// Sums of what the block with the superblock became.
+    became: Vec<u32>,
+    /// What that block held.
+    primary: Option<Vec<u8>>,
+    /// Blocks that are kept, and as many as the end says.
+    count: u64,
+    ended: Option<u64>,
+}
+
+impl Known {
+    fn sum_of(&self, block: u64) -> Option<u32> {
+        let (first, sums) = self.sums.range(..=block).next_back()?;
+        sums.get(usize::try_from(block - first).ok()?).copied()
+    }
+
+    fn take_sums(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let cut = || damaged("sums of the undo file are cut");
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_at_checked(12).ok_or_else(cut)?;
+            let len = le32(head, 8) as usize * 4;
+            let (sums, rest) = rest.split_at_checked(len).ok_or_else(cut)?;
+            let sums = sums.as_chunks::<4>().0.iter();
+            let sums = sums.map(|sum| u32::from_le_bytes(*sum)).collect();
+            self.sums.insert(le64(head, 0) / BLOCK, sums);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, kind: Kind, bytes: &[u8], size: u64) -> Result<()> {
+        match kind {
+            Kind::Sums => self.take_sums(bytes),
+            Kind::End => {
+                self.ended = Some(le64(bytes, 0));
+                Ok(())
+            }
+            Kind::Kept => records(bytes, size, &mut |record| {
+                match record {
+                    Record::Becomes(sum) => self.became.push(sum),
+                    Record::Kept(range, was) => {
+                        self.count += (range.end - range.start).div_ceil(BLOCK);
+                        let at = PRIMARY * BLOCK;
+                        if range.contains(&at) {
+                            let len = (BLOCK.min(range.end - at)) as usize;
+                            let from = (at - range.start) as usize;
+                            let block = match was {
+                                Was::Bytes(bytes) => {
+                                    bytes.get(from..from + len).map(<[u8]>::to_vec)
+                                }
+                                Was::Zeros => Some(vec![0; len]),
+                            };
+                            self.primary = block;
+                        }
+                    }
+                }
+                Ok(())
+            }),
+        }
+    }
+
+    /// Whether the block with the superblock may hold this.
+    fn is_known_primary(&self, now: &[u8]) -> bool {
+        let Some(before) = &self.primary else {
+            return true;
+        };
+        let marked = half_way::marked(PRIMARY * BLOCK, before);
+        now == before
+            || self.became.contains(&sum(now))
+            || marked.is_some_and(|marked| now == marked)
+    }
+}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused { why: why.into() }
+}
+
+fn check_size(made_for: u64, size: u64) -> Result<()> {
+    if made_for == size {
+        return Ok(());
+    }
+    let text = format!("the undo file is for a device of {made_for} bytes, this has {size}");
+    Err(damaged(&text))
+}
+
+/// Refuses a device that is another one, or was written since.
+fn check_whole(device: &dyn BlockDevice, known: &Known, uuid: &[u8; 16]) -> Result<()> {
+    if known.ended.is_some_and(|count| count != known.count) {
+        return Err(damaged("records of the undo file are missing"));
+    }
+    if known.primary.is_none() {
+        let mut now = [0; 16];
+        if device.size() >= UUID_AT + 16 {
+            device.read_at(UUID_AT, &mut now)?;
+        }
+        return if now == *uuid {
+            Ok(())
+        } else {
+            let why = "the undo file is for a file system with another UUID. Nothing is taken back";
+            Err(refused(why))
+        };
+    }
+    let range = bytes_of(PRIMARY..PRIMARY + 1, device.size());
+    let mut now = vec![0; (range.end - range.start) as usize];
+    device.read_at(range.start, &mut now)?;
+    if known.is_known_primary(&now) {
+        return Ok(());
+    }
+    Err(refused(
+        "the superblock is neither what it was before the changes nor what they made of it: the file system was \
+         opened by another program since, or the undo file is for another one. Nothing is taken back",
+    ))
+}
+
+/// Refuses blocks that are neither as they were nor as they became. Only a file with an end tells.
+fn check_record(
+    device: &dyn BlockDevice,
+    known: &Known,
+    range: &Range<u64>,
+    was: &Was<'_>,
+) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min(at + RECORD_MAX);
+        let mut now = vec![0; (end - at) as usize];
+        device.read_at(at, &mut now)?;
+        for (i, block) in now.chunks(BLOCK as usize).enumerate() {
+            let offset = at + i as u64 * BLOCK;
+            let number = offset / BLOCK;
+            let is_as_before = match was {
+                Was::Zeros => block.iter().all(|byte| *byte == 0),
+                Was::Bytes(bytes) => {
+                    let from = (offset - range.start) as usize;
+                    bytes.get(from..from + block.len()) == Some(block)
+                }
+            };
+            let is_known = is_as_before
+                || known.sum_of(number) == Some(sum(block))
+                || (number == PRIMARY && known.is_known_primary(block));
+            if !is_known {
+                return Err(refused(format!(
+                    "the {} bytes from byte {offset} on are neither what they were before the changes nor what they \
+                     became: the file system was written since, or the undo file is for another one. Nothing is \
+                     taken back",
+                    block.len()
+                )));
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Puts back what an undo file kept, as [`crate::repair::revert`] says.
+pub(crate) fn revert<R: Read>(
+    device: &dyn BlockDevice,
+    mut open: impl FnMut() -> io::Result<R>,
+) -> Result<u64> {
+    let size = device.size();
+    let page = batch::read_page(&mut open().map_err(Error::Undo)?)?;
+    check_size(page.size, size)?;
+    let mut known = Known::default();
+    let (_, has_end) =
+        batch::read_all(&mut open, &mut |kind, bytes| known.take(kind, bytes, size))?;
+    check_whole(device, &known, &page.uuid)?;
+    let mut each_kept = |each: &mut dyn FnMut(Range<u64>, Was<'_>) -> Result<()>| {
+        batch::read_all(&mut open, &mut |kind, bytes| {
+            if kind != Kind::Kept {
+                return Ok(());
+            }
+            records(bytes, size, &mut |record| match record {
+                Record::Kept(range, was) => each(range, was),
+                Record::Becomes(_) => Ok(()),
+            })
+        })
+    };
+    if has_end {
+        each_kept(&mut |range, was| check_record(device, &known, &range, &was))?;
+    }
+    let at = PRIMARY * BLOCK;
+    if let Some(before) = &known.primary {
+        let marked = half_way::marked(at, before);
+        device.write_at(at, marked.as_ref().unwrap_or(before))?;
+        device.flush()?;
+    }
+    each_kept(&mut |range, was| put_back(device, range, &was))?;
+    device.flush()?;
+    if let Some(before) = &known.primary {
+        device.write_at(at, before)?;
+        device.flush()?;
+    }
+    Ok(known.count)
+}
+
+/// Puts back what is not the block with the superblock.
+fn put_back(device: &dyn BlockDevice, range: Range<u64>, was: &Was<'_>) -> Result<()> {
+    let primary = PRIMARY * BLOCK..(PRIMARY + 1) * BLOCK;
+    let parts = [
+        range.start..range.end.min(primary.start),
+        range.start.max(primary.end)..range.end,
+    ];
+    for part in parts.into_iter().filter(|part| part.start < part.end) {
+        match was {
+            Was::Zeros => device.zero(part.start, part.end - part.start)?,
+            Was::Bytes(bytes) => {
+                let from = (part.start - range.start) as usize;
+                let to = (part.end - range.start) as usize;
+                device.write_at(part.start, bytes.get(from..to).unwrap_or_default())?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Undo files of changes that are not known before: whatever write is the last, each byte comes
+//! back; and an image of which a part is taken back is left alone by everybody.
+
+use crate::support::{check_bytes, superblock};
+use extant::{Filesystem, MountOptions};
+use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
+use extant_fsck::repair::{self, revert};
+use extant_fsck::undo::KeepingDevice;
+use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::oracle;
+use extant_testkit::rng::{Rng, seed_from_env};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+fn made(dir: &Path) -> Vec<u8> {
+    let path = dir.join("image");
+    oracle::mke2fs(&path, 12 << 20, &["-t", "ext4", "-b", "1024"]);
+    let content = dir.join("content");
+    fs::write(&content, vec![7; 50_000]).unwrap();
+    let mut requests = vec!["mkdir dir".to_owned()];
+    requests.extend((0..20).map(|i| format!("write {} dir/file{i}", content.display())));
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    oracle::debugfs_write(&path, &requests);
+    fs::read(&path).unwrap()
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Fails all writes after so many.
+fn stop(device: &FaultDevice, after: u64) {
+    device.inject(FaultRule {
+        kind: IoKind::Write,
+        within: None,
+        after,
+        times: u64::MAX,
+        fault: Fault::Error(5),
+    });
+}
+
+/// Changes of many kinds; what fails, fails.
+fn change(device: SharedDevice) -> extant::Result<()> {
+    let options = MountOptions::read_write().background(false);
+    let fs = Filesystem::open_device(device, options)?;
+    fs.write("/new", vec![9; 300_000])?;
+    fs.create_dir_all("/a/b/c")?;
+    for i in 0..10 {
+        fs.remove_file(format!("/dir/file{i}"))?;
+    }
+    fs.sync()?;
+    fs.write("/dir/file15", vec![3; 50_000])?;
+    fs.rename("/dir/file16", "/a/moved")?;
+    fs.close()
+}
+
+#[test]
+fn whatever_write_is_the_last_each_byte_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = made(dir.path());
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let faults = Arc::new(FaultDevice::new(memory.clone()));
+    let path = dir.path().join("undo");
+    let open = || File::open(&path);
+    let keep = || {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .unwrap();
+        Arc::new(KeepingDevice::new(faults.clone(), file).unwrap())
+    };
+    let device = keep();
+    change(device.clone()).unwrap();
+    assert!(device.finish().unwrap() > 50);
+    let writes = faults.counts().writes;
+    assert!(writes > 20, "{writes} writes");
+    let done = bytes_of(&memory);
+    let image = dir.path().join("done");
+    fs::write(&image, &done).unwrap();
+    oracle::assert_clean(&image);
+    let whole = fs::read(&path).unwrap();
+
+    for cut in 0..writes {
+        memory.write_at(0, &start).unwrap();
+        stop(&faults, cut);
+        let device = keep();
+        let _ = change(device.clone());
+        faults.heal();
+        drop(device);
+        revert(&*memory, open).unwrap_or_else(|e| panic!("{cut} writes: {e}"));
+        assert!(
+            bytes_of(&memory) == start,
+            "{cut} of {writes} writes: not as it was"
+        );
+    }
+
+    // Taking it back is cut off too.
+    fs::write(&path, &whole).unwrap();
+    let mut half_way = 0;
+    for cut in 0.. {
+        memory.write_at(0, &done).unwrap();
+        stop(&faults, cut);
+        let is_whole = revert(&*faults, open).is_ok();
+        faults.heal();
+        let left = bytes_of(&memory);
+        if left != done && left != start {
+            half_way += 1;
+            left_alone(dir.path(), &left, half_way == 1);
+        }
+        revert(&*memory, open).unwrap_or_else(|e| panic!("back by {cut}: {e}"));
+        assert!(bytes_of(&memory) == start, "back by {cut}: not as it was");
+        if is_whole {
+            break;
+        }
+    }
+    assert!(half_way > 5, "{half_way}");
+}
+
+/// What is neither as it was nor as it became is changed by nobody.
+fn left_alone(dir: &Path, left: &[u8], asks_others: bool) {
+    let why = check_bytes(left, false).unwrap_err().to_string();
+    assert!(why.contains("extant revert"), "{why}");
+    let memory: SharedDevice = Arc::new(MemoryDevice::from_image(left));
+    let why = repair::plan(memory.clone(), repair::Options::default(), &()).unwrap_err();
+    assert!(why.to_string().contains("extant revert"), "{why}");
+    for options in [MountOptions::read_only(), MountOptions::read_write()] {
+        let why = Filesystem::open_device(memory.clone(), options).unwrap_err();
+        assert!(why.to_string().contains("FEATURE_I30"), "{why}");
+    }
+    assert!(
+        !superblock(left)
+            .state()
+            .contains(extant_format::superblock::State::CLEAN)
+    );
+    if asks_others {
+        let path = dir.join("half way");
+        fs::write(&path, left).unwrap();
+        for options in [&["-fy"][..], &["-p"]] {
+            assert_eq!(oracle::e2fsck(&path, options).code & 8, 8, "{options:?}");
+        }
+        assert!(fs::read(&path).unwrap() == left, "e2fsck changed it");
+    }
+}
+
+/// Random requests give what they give without it, and come back.
+#[test]
+fn it_is_a_device_as_the_one_below() {
+    const SIZE: u64 = (3 << 20) + 1000;
+    let mut rng = Rng::new(seed_from_env("devices that keep"));
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..20 {
+        let mut start = vec![0; SIZE as usize];
+        rng.fill(&mut start[..1 << 20]);
+        let memory = Arc::new(MemoryDevice::from_image(&start));
+        let path = dir.path().join(format!("undo{round}"));
+        let device = KeepingDevice::new(memory.clone(), File::create(&path).unwrap()).unwrap();
+        let mut model = start.clone();
+        for _ in 0..300 {
+            let at = rng.below(SIZE);
+            let len = rng.below((SIZE - at).min(100_000) + 1);
+            let range = at as usize..(at + len) as usize;
+            match rng.below(6) {
+                0 | 1 => {
+                    let mut bytes = vec![0; len as usize];
+                    rng.fill(&mut bytes);
+                    device.write_at(at, &bytes).unwrap();
+                    model[range].copy_from_slice(&bytes);
+                }
+                2 => {
+                    device.zero(at, len).unwrap();
+                    model[range].fill(0);
+                }
+                3 => device.flush().unwrap(),
+                _ => {
+                    let mut bytes = vec![0; len as usize];
+                    device.read_at(at, &mut bytes).unwrap();
+                    assert!(bytes == model[range], "{len} bytes at {at}");
+                    let found = device.next_data(at, SIZE).unwrap();
+                    let start = found.map_or(SIZE, |found| found.start.max(at));
+                    let hole = &model[at as usize..start as usize];
+                    assert!(hole.iter().all(|byte| *byte == 0), "{at} to {start}");
+                }
+            }
+        }
+        let is_ended = rng.one_in(2);
+        if is_ended {
+            device.finish().unwrap();
+            assert!(bytes_of(&memory) == model);
+        }
+        drop(device);
+        revert(&*memory, || File::open(&path)).unwrap();
+        assert!(bytes_of(&memory) == start, "round {round}");
+    }
+}
