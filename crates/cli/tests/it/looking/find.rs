@@ -6,7 +6,7 @@ use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 
 /// Random expressions that are compared.
-const ROUNDS: usize = 300;
+const ROUNDS: usize = 150;
 
 /// What both programs write for an expression, in which `@` begins a path.
 fn both(looked: &Looked, words: &[String]) -> [(i32, String); 2] {

@@ -8,7 +8,10 @@ use extant_testkit::rng::{Rng, seed_from_env};
 use std::path::Path;
 
 /// Random patterns that are compared.
-const ROUNDS: usize = 400;
+const ROUNDS: usize = 200;
+
+/// How deep groups of random patterns lie in each other.
+const DEPTH: u64 = 2;
 
 /// Files with lines of few letters, so that patterns match some of them.
 fn texts(dir: &Path, rng: &mut Rng) {
@@ -182,12 +185,13 @@ fn random_patterns_find_what_grep_finds() {
                 line.push(option.to_owned());
             }
         }
-        let inverted = line.iter().any(|option| option == "-v");
-        if !inverted && rng.one_in(4) {
+        // grep does not look for all shorter words where the longest match is none.
+        let no_parts = line.iter().any(|option| option == "-v" || option == "-w");
+        if !no_parts && rng.one_in(4) {
             line.push("-o".to_owned());
         }
         let mut pattern = String::new();
-        expression(&mut rng, extended, 2, &mut pattern);
+        expression(&mut rng, extended, DEPTH, &mut pattern);
         line.extend(["-e".to_owned(), pattern]);
         line.extend(["@/texts/one", "@/texts/two.conf", "@/texts/no-end"].map(str::to_owned));
         some += usize::from(compare(&looked, &line) > 0);
@@ -203,7 +207,8 @@ fn expression(rng: &mut Rng, extended: bool, depth: u64, out: &mut String) {
         ("\\(", "\\)", "\\|")
     };
     for part in 0..rng.between(1, 3) {
-        let anchor = part == 0 && rng.one_in(8);
+        // Within groups grep does not find all that repeated anchors match.
+        let anchor = part == 0 && depth == DEPTH && rng.one_in(8);
         if anchor {
             out.push('^');
         }
@@ -239,7 +244,7 @@ fn expression(rng: &mut Rng, extended: bool, depth: u64, out: &mut String) {
             out.push_str(rng.pick::<&str>(repeats));
         }
     }
-    if rng.one_in(10) {
+    if depth == DEPTH && rng.one_in(10) {
         out.push('$');
     }
 }

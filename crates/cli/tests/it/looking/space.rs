@@ -1,13 +1,15 @@
 //! `extant du` beside du(1).
 
-use super::{Looked, extant_plain, sorted};
+use super::{Looked, extant_plain, plan, sorted};
 use crate::support::{Place, extant, small_plan};
 use extant_testkit::require;
 
 #[test]
 fn space_is_counted_as_du_does() {
     require!(KernelExt4);
-    let looked = Looked::new();
+    // Which directory a file with names in two of them is counted in depends on their order.
+    let plan = plan().filtered(|node| node.path != b"tree/again");
+    let looked = Looked::with(&plan, |_| {});
     for options in [
         "",
         "-a",
@@ -35,7 +37,7 @@ fn space_is_counted_as_du_does() {
         for operands in [
             &["@/tree"][..],
             &["@/tree/sub", "@/tree/old", "@/tree/sub/deep"],
-            &["@/tree/sub/deep", "@/tree", "@/tree/again", "@/tree/sub/b1"],
+            &["@/tree/sub/deep", "@/tree", "@/tree/a", "@/tree/Empty2"],
             &["@/tree/link", "@/tree/null", "@/tree/sparse"],
         ] {
             let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
@@ -59,11 +61,11 @@ fn space_is_counted_as_du_does() {
     }
 }
 
-/// Lines in order. Which of its names a file is counted by depends on the order of a directory, so
-/// files with two of them are told by what they take up only; so are the directories above.
+/// Lines in order. Which of its names a file is counted by depends on the order of a directory: it
+/// is told by what it takes up only.
 fn comparable(text: &str) -> Vec<String> {
     let of = |line: String| match line.rsplit_once('/') {
-        Some((_, "again" | "b1" | "a" | "Empty2")) => {
+        Some((_, "a" | "Empty2")) => {
             let amount = line.split('\t').next().unwrap_or_default();
             format!("{amount}\ta file with two names")
         }
