@@ -17,6 +17,7 @@ use std::process::{Command, ExitCode};
 pub(crate) const HELP: &str = "\
 File systems on a Ceph cluster: monitor, manager and one OSD in memory on the loopback device, volumes served by
 qemu-nbd. Made, edited, mounted, snapshot, checked; clients and servers killed in the middle; two clients on one volume.
+An image in a bucket of the gateway for objects.
 
 Usage: cargo xtask cluster [--record] [--release]
 
@@ -26,7 +27,8 @@ Options:
 
 It needs root, and the programs that this installs on Debian or Ubuntu:
 
-    apt-get install --no-install-recommends ceph-common ceph-mgr ceph-mon ceph-osd qemu-block-extra qemu-utils
+    apt-get install --no-install-recommends ceph-common ceph-mgr ceph-mon ceph-osd curl openssl qemu-block-extra qemu-utils \
+        radosgw
 
 Prints one line for each step and exits with 1 when one failed.";
 

@@ -18,6 +18,10 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ceph-mon", "ceph-mon"),
     ("ceph-mgr", "ceph-mgr"),
     ("ceph-osd", "ceph-osd"),
+    ("curl", "curl"),
+    ("openssl", "openssl"),
+    ("radosgw", "radosgw"),
+    ("radosgw-admin", "ceph-common"),
     ("qemu-nbd", "qemu-utils"),
 ];
 
@@ -60,6 +64,8 @@ fn rustix_is_root() -> bool {
 pub(super) struct Node {
     dir: PathBuf,
     daemons: Vec<Child>,
+    /// The port of the gateway for objects.
+    gateway: u16,
 }
 
 impl Drop for Node {
@@ -75,12 +81,13 @@ impl Node {
     /// Starts monitor, manager and OSD, with a pool for volumes.
     pub(super) fn start(work: &Path) -> Result<Node, String> {
         let dir = work.join("ceph");
-        for part in ["mon", "mgr", "osd"] {
+        for part in ["mon", "mgr", "osd", "rgw"] {
             make(&dir.join(part))?;
         }
         let mut node = Node {
             dir,
             daemons: Vec::new(),
+            gateway: free_port()?,
         };
         let monitor = free_port()?;
         let fsid = uuid()?;
@@ -128,11 +135,67 @@ impl Node {
         node.ceph(&["osd", "pool", "create", "rbd", "8"])?;
         node.wait_for(&["-s"], |status| status.contains("active+clean"))?;
         succeed(node.tool("rbd").args(["pool", "init", "rbd"]))?;
+        node.start_gateway()?;
         Ok(node)
+    }
+
+    /// Starts the gateway that gives objects by the interface of S3, with a user and a bucket
+    /// `images`.
+    fn start_gateway(&mut self) -> Result<(), String> {
+        succeed(
+            self.tool("radosgw-admin")
+                .args(["user", "create", "--uid=extant", "--display-name=extant"])
+                .args(["--access-key=user", "--secret-key=password"]),
+        )?;
+        self.daemon("radosgw", &["-f", "-n", "client.rgw"])?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.object("PUT", "", None) {
+                Ok(()) => return Ok(()),
+                Err(e) if Instant::now() > end => return Err(e),
+                Err(_) => std::thread::sleep(Duration::from_millis(300)),
+            }
+        }
+    }
+
+    /// Makes the bucket (`PUT`), or brings (`GET`) an object into a file, by curl and a URL that is
+    /// signed for some minutes (version 2 of the signatures of S3).
+    pub(super) fn object(
+        &self,
+        method: &str,
+        key: &str,
+        into: Option<&Path>,
+    ) -> Result<(), String> {
+        let script = r#"
+            end=$(($(date +%s) + 600))
+            sum=$(printf '%s\n\n\n%s\n%s' "$1" "$end" "$2" | openssl dgst -sha1 -hmac password -binary | base64)
+            exec curl --silent --show-error --fail --get -X "$1" --output "$4" -d AWSAccessKeyId=user -d "Expires=$end" \
+                --data-urlencode "Signature=$sum" "$3$2"
+        "#;
+        let mut shell = self.tool("sh");
+        shell.args(["-c", script, "sh", method, &format!("/images{key}")]);
+        let into = into.unwrap_or(Path::new("/dev/null"));
+        succeed(shell.arg(self.endpoint()).arg(into)).map(drop)
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.gateway)
+    }
+
+    /// The variables that a client of the gateway needs.
+    pub(super) fn variables(&self) -> [(&'static str, String); 4] {
+        [
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_ACCESS_KEY_ID", "user".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "password".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ]
     }
 
     fn config(&self, fsid: &str, monitor: u16) -> String {
         let dir = self.dir.display();
+        let gateway = self.gateway;
+        // The gateway asks for encrypted connections, which need keys.
         format!(
             "[global]\n\
              fsid = {fsid}\n\
@@ -142,6 +205,10 @@ impl Node {
              auth cluster required = none\n\
              auth service required = none\n\
              auth client required = none\n\
+             ms mon client mode = crc\n\
+             rgw frontends = beast endpoint=127.0.0.1:{gateway}\n\
+             rgw data = {dir}/rgw\n\
+             osd pool default pg num = 8\n\
              osd pool default size = 1\n\
              osd pool default min size = 1\n\
              osd crush chooseleaf type = 0\n\

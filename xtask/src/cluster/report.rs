@@ -21,8 +21,9 @@ pub(super) fn record(setting: &Setting, node: &Node, rows: &[Row]) -> Result<(),
     let mut text = format!(
         "# On a Ceph cluster\n\n\
          `cargo xtask cluster --record` starts one node on the loopback device (monitor, manager, an OSD in\n\
-         memory), does what the table says, and writes this page. Volumes are served by\n\
-         `qemu-nbd` at Unix sockets; what is in the cluster afterwards is judged by `e2fsck`.\n\n\
+         memory, a gateway for objects), does what the table says, and writes this page. Volumes are\n\
+         served by `qemu-nbd` at Unix sockets, objects by `radosgw`; what is in the cluster afterwards is\n\
+         judged by `e2fsck`.\n\n\
          Run on {}, build {}: {}, {qemu}.\n\n\
          | what | seen | seconds |\n|---|---|---|\n",
         date.trim(),

@@ -30,6 +30,7 @@ const STEPS: &[(&str, Step)] = &[
     ("the mount killed", mount_killed),
     ("the server killed below the mount", server_killed),
     ("two clients on one volume", two_clients),
+    ("an image made into a bucket of the gateway", in_bucket),
 ];
 
 /// Does everything, and says so line by line.
@@ -204,6 +205,34 @@ impl Drop for Point<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.dir).output();
     }
+}
+
+fn in_bucket(bench: &Bench<'_>) -> Result<String, String> {
+    let extant = |args: &[&str]| {
+        let mut command = bench.extant(args);
+        command.envs(bench.node.variables());
+        command
+    };
+    let url = "s3://images/made/root.img";
+    let size = format!("{SIZE}M");
+    let mut mkfs = extant(&["mkfs", url, "--size", &size, "--from"]);
+    succeed(mkfs.arg(bench.tree()))?;
+    succeed(&mut extant(&["check", url]))?;
+    let out = bench.setting.work.join("bucket.out");
+    let from = format!("{url}:/.");
+    succeed(extant(&["cp", "-a", &from]).arg(&out))?;
+    bench.is_the_tree(&out)?;
+    let refused = extant(&["touch", &format!("{url}:/new")]).output();
+    let refused = refused.map_err(|e| e.to_string())?;
+    if refused.status.success() {
+        return Err("an object was changed in place".to_owned());
+    }
+    let image = bench.setting.work.join("bucket.img");
+    bench.node.object("GET", "/made/root.img", Some(&image))?;
+    succeed(Command::new("e2fsck").arg("-fn").arg(&image))?;
+    Ok(format!(
+        "{FILES} files the same, extant check and e2fsck -fn of what curl brings clean"
+    ))
 }
 
 fn pattern(seed: u8) -> Vec<u8> {
