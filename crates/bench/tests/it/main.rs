@@ -1,5 +1,6 @@
 //! The bench as a program: small runs of what works in an image, with their reports.
 
+mod compare;
 mod remote;
 mod report;
 
