@@ -705,3 +705,52 @@ fn a_layer_has_what_differs_and_no_more() {
     diff(["--oci-layer", &a, &a, &b]).fails(2);
     assert_clean(Path::new(&a));
 }
+
+#[test]
+fn a_closed_pipe_does_not_change_the_verdict() {
+    let place = Place::in_memory();
+    for name in ["a", "b"] {
+        fs::create_dir(place.join(name)).unwrap();
+        fs::write(place.join(name).join("f"), name).unwrap();
+        for number in 0..3000 {
+            fs::write(place.join(name).join(format!("{name}{number}")), "").unwrap();
+        }
+    }
+    let bin = env!("CARGO_BIN_EXE_extant");
+    let code = |args: &str| {
+        let script = format!("{bin} diff {args} | true; exit ${{PIPESTATUS[0]}}");
+        let status = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(place.path())
+            .status();
+        status.unwrap().code()
+    };
+    assert_eq!(code("a b"), Some(1));
+    assert_eq!(code("--json a b"), Some(1));
+    assert_eq!(code("--json a a"), Some(0));
+    assert_eq!(code("--stat a b"), Some(1));
+    assert_eq!(code("--oci-layer - a b"), Some(2));
+}
+
+#[test]
+fn directories_in_circles_and_names_twice_are_told_and_end() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-O", "^metadata_csum"]);
+    let copy = copy_of(&image, &place.arg("copy.img"));
+    debugfs_write(
+        Path::new(&copy),
+        &["link /etc /usr/lib/circle", "link /usr /usr/lib/above"],
+    );
+    for (a, b) in [(&copy, &copy), (&image, &copy), (&copy, &image)] {
+        let told = diff(["--ignore", "times", a, b]);
+        assert!(matches!(told.code, 1 | 2), "{}: {}", told.code, told.stderr);
+    }
+    let told = diff([&copy, &copy]);
+    assert_eq!(told.code, 2, "{}", told.text());
+    assert!(told.stderr.contains("second place"), "{}", told.stderr);
+    // No layer, and no tree, comes of that.
+    diff(["--oci-layer", &place.arg("layer.tar"), &image, &copy]).fails_somehow();
+    let target = copy_of(&image, &place.arg("target.img"));
+    extant(["sync", "--delete", &copy, &format!("{target}:/")]).fails(1);
+    assert_clean(Path::new(&target));
+}

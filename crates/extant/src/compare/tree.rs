@@ -281,7 +281,9 @@ impl Stack<'_> {
             match one {
                 Taken::Told(told) => slots.push(Slot::Told(told)),
                 Taken::Looked(looked) => {
-                    slots.push(Slot::Told(looked.told));
+                    if !looked.told.is_empty() {
+                        slots.push(Slot::Told(looked.told));
+                    }
                     for pair in looked.below {
                         slots.push(self.enter(pair));
                     }

@@ -53,7 +53,11 @@ pub(super) fn write(
         })
     });
     bar.finish();
-    let report = report?;
+    let report = report.map_err(|failure| match failure {
+        // The layer is not what it should be.
+        Failure::PipeClosed => Failure::Code(TROUBLE),
+        failure => failure,
+    })?;
     for problem in &report.left_out {
         say(in_image(&at.image, problem));
     }

@@ -37,6 +37,8 @@ pub(super) fn run(args: &Diff, location: &Whereabouts) -> Outcome {
 /// A failure, with the exit code that it has for `diff`.
 fn trouble(failure: Failure) -> Failure {
     match failure {
+        // Lines of differences found no reader.
+        Failure::PipeClosed => Failure::Code(DIFFERENT),
         Failure::Failed(text) => {
             say(text);
             Failure::Code(TROUBLE)
@@ -84,11 +86,7 @@ fn diff(args: &Diff, location: &Whereabouts, images: &mut Images<'_>) -> Outcome
         }
     });
     if let Some(failure) = failed {
-        return Err(match failure {
-            // There was something to say.
-            Failure::PipeClosed => Failure::Code(DIFFERENT),
-            failure => failure,
-        });
+        return Err(failure);
     }
     let report = report.map_err(|e| Failure::new(e.to_string()))?;
     tell_problems(&places, &report);

@@ -2,7 +2,7 @@
 
 use super::superblock::Field;
 use crate::args::Diff;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::record::{hex, kind, lossless};
 use crate::size::human;
@@ -145,10 +145,19 @@ impl<'a> Shown<'a> {
     }
 
     /// Shows what is to be shown at last. Whether there was no difference.
-    pub(super) fn finish(mut self, report: &Report) -> Outcome<bool> {
-        self.end_of_file()?;
+    pub(super) fn finish(self, report: &Report) -> Outcome<bool> {
         let total: u64 = self.counts.values().sum();
         let is_same = total == 0;
+        match self.end(report, total) {
+            // The verdict is the exit code, whatever becomes of the rest.
+            Ok(()) | Err(Failure::PipeClosed) => Ok(is_same),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn end(mut self, report: &Report, total: u64) -> Outcome {
+        let is_same = total == 0;
+        self.end_of_file()?;
         if self.args.json {
             self.output.json_line(&json!({
                 "summary": {
@@ -171,8 +180,7 @@ impl<'a> Shown<'a> {
                 human(report.bytes)
             )?;
         }
-        self.output.finish()?;
-        Ok(is_same)
+        self.output.finish()
     }
 
     /// What a line says behind the path.

@@ -23,8 +23,8 @@ use extant::compare::{Difference, Report, What, Which};
 use extant::{Escaped, FileFlags, FileType, Filesystem, Metadata};
 use extant_core::ops::changeable;
 use extant_mkfs::source::Excludes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Component, Path, PathBuf};
 
 /// Where checkers put what they find.
 const LOST_AND_FOUND: &str = "/lost+found";
@@ -50,6 +50,9 @@ pub(super) struct Planner<'a> {
     /// Directories whose names change.
     touched: BTreeSet<PathBuf>,
     flags: Vec<(PathBuf, FileFlags, FileFlags, Option<u32>)>,
+    /// Directories of an image that are made, by number: one that has a second place makes a tree
+    /// without end.
+    entered: HashSet<u32>,
 }
 
 impl<'a> Planner<'a> {
@@ -74,6 +77,7 @@ impl<'a> Planner<'a> {
             described: BTreeMap::new(),
             touched: BTreeSet::new(),
             flags: Vec::new(),
+            entered: HashSet::new(),
         })
     }
 
@@ -132,6 +136,11 @@ impl<'a> Planner<'a> {
 
     /// Plans what follows from the differences of one path.
     fn path(&mut self, path: &Path, whats: &[What], problems: &mut Problems) -> Outcome {
+        // Names that are stored encrypted may be any bytes, and lead anywhere.
+        if path.components().any(|name| name == Component::ParentDir) {
+            problems.note(self.refused(path, "has a name that only a key makes one"));
+            return Ok(());
+        }
         let to = self.to(path);
         let parent = to.parent().unwrap_or(Path::new("/")).to_owned();
         for what in whats {
@@ -262,6 +271,22 @@ impl<'a> Planner<'a> {
                     continue;
                 }
             };
+            if file.is_encrypted() {
+                problems.note(self.refused(
+                    &self.to(&path),
+                    "is encrypted in SRC, and its key stays there: leave it out with --exclude",
+                ));
+                continue;
+            }
+            if let Some(number) = file.directory_number()
+                && !self.entered.insert(number)
+            {
+                problems.note(self.refused(
+                    &self.to(&path),
+                    "is a directory that has a second place in SRC, whose file system is corrupt",
+                ));
+                continue;
+            }
             let kind = file.kind();
             is_dir = is_dir.or(Some(kind == FileType::Directory));
             let number = file.add(&mut self.steps.staged, at.clone(), parent);

@@ -3,12 +3,13 @@
 use crate::commands::cp::into::plan::Plan;
 use crate::commands::diff::operand::Place;
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::FileId;
-use extant::{Escaped, FileType, Filesystem};
+use extant::{Escaped, FileFlags, FileType, Filesystem};
 use extant_image::ImageLocation;
 use std::ffi::OsString;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,27 @@ impl File {
         match self {
             Self::Host(_, found) => crate::commands::cp::into::plan::host_type(found),
             Self::Image(entry, _) => entry.file_type(),
+        }
+    }
+
+    /// The inode number of a directory of an image.
+    pub(super) fn directory_number(&self) -> Option<u32> {
+        match self {
+            Self::Image(entry, _) if entry.file_type() == FileType::Directory => {
+                Some(entry.metadata().ino())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether its content, or the names in it, are encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        match self {
+            Self::Host(..) => false,
+            Self::Image(entry, _) => {
+                let flags = FileFlags::from_bits_retain(entry.metadata().flags());
+                flags.contains(FileFlags::ENCRYPT)
+            }
         }
     }
 
@@ -126,10 +148,22 @@ impl Source {
             Self::Image { at, fs, .. } => {
                 let failed = |e: extant::Error| at.failure(&e);
                 let mut names = Vec::new();
-                for entry in fs.read_dir(at.path.join(below)).map_err(failed)? {
-                    names.push(entry.map_err(failed)?.file_name().to_owned());
+                let dir = at.path.join(below);
+                for entry in fs.read_dir(&dir).map_err(failed)? {
+                    let name = entry.map_err(failed)?.file_name().to_owned();
+                    let is_bad = |byte: &u8| matches!(byte, 0 | b'/');
+                    if name.as_bytes().iter().any(is_bad) || name == "." || name == ".." {
+                        return Err(Failure::new(format!(
+                            "{}:{}: the file system is corrupt: {} is no name of a file",
+                            shown(&at.image),
+                            Escaped::path(&dir),
+                            Escaped(name.as_bytes())
+                        )));
+                    }
+                    names.push(name);
                 }
                 names.sort_unstable();
+                names.dedup();
                 Ok(names)
             }
         }
