@@ -17,6 +17,7 @@ needed=(
     e2fsck:e2fsprogs
     fakeroot-pseudo:pseudo
     fakeroot:fakeroot
+    fish:fish
     fsverity:fsverity
     fuse2fs:fuse2fs
     fusermount3:fuse3
@@ -61,6 +62,7 @@ needed=(
     valgrind:valgrind
     veritysetup:cryptsetup-bin
     xz:xz-utils
+    zsh:zsh
     zstd:zstd
 )
 

@@ -18,9 +18,11 @@
 //! | `names` | what an image calls the owners of its files |
 //! | `no_room` | what there is no room for, and the way out |
 //! | `mended` | images that are read as a repair would leave them |
+//! | `older` | putting a new file in the place of an older one |
 //! | `room` | whether something fits, asked before what is there is cut |
 //! | `slip` | disks that a slip would replace |
 //! | `progress` | the bar on a terminal |
+//! | `verbose` | telling what was done |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
 //!
 //! # Invariants
@@ -53,6 +55,7 @@ mod mode;
 mod names;
 mod no_room;
 mod object;
+mod older;
 mod operands;
 mod output;
 mod owner;
@@ -65,9 +68,11 @@ mod size;
 mod slip;
 mod standing;
 mod time;
+mod verbose;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use commands::complete_path;
 use commands::e2fsprogs::Called;
 use std::io::Write;
 use std::process::ExitCode;
@@ -140,6 +145,12 @@ fn main() -> ExitCode {
     allocator::set_up();
     if let Some(called) = Called::now() {
         return called.run();
+    }
+    let mut given = std::env::args_os().skip(1);
+    if let (Some(asked), Some(word)) = (given.next(), given.next())
+        && asked == complete_path::NAME
+    {
+        return complete_path::run(&word);
     }
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,

@@ -35,6 +35,8 @@ enum What {
     Bits { bits: u16, execute_if: bool },
     /// What those at this shift have: 6 for the user, 3 for the group, 0 for others.
     CopyOf(u16),
+    /// These bits, said as a number, the set-id bits of directories among them.
+    Number(u16),
 }
 
 impl ModeChange {
@@ -91,6 +93,7 @@ impl Step {
                 let triple = (before >> shift) & 7;
                 triple << 6 | triple << 3 | triple
             }
+            What::Number(bits) => bits,
         };
         let bits = bits & self.who;
         match self.operator {
@@ -98,7 +101,8 @@ impl Step {
             Operator::Remove => before & !bits,
             Operator::Set => {
                 // A directory's set-id bits go only when they are meant.
-                let kept = if is_dir { SET_IDS } else { 0 };
+                let is_number = matches!(self.what, What::Number(_));
+                let kept = if is_dir && !is_number { SET_IDS } else { 0 };
                 before & (!self.who | kept) | bits
             }
         }
@@ -120,7 +124,8 @@ fn parse_clause(clause: &[u8], steps: &mut Vec<Step>) -> Option<()> {
             _ => return None,
         };
     }
-    let who = if who.is_empty() { ALL } else { mask };
+    let is_for_all = who.is_empty();
+    let who = if is_for_all { ALL } else { mask };
     while let Some((operator, after)) = rest.split_first() {
         let operator = match operator {
             b'+' => Operator::Add,
@@ -129,7 +134,12 @@ fn parse_clause(clause: &[u8], steps: &mut Vec<Step>) -> Option<()> {
         };
         let end = after.iter().position(is_operator).unwrap_or(after.len());
         let (letters, next) = after.split_at(end);
-        let what = parse_what(letters)?;
+        let what = match letters.first() {
+            Some(digit) if digit.is_ascii_digit() => {
+                number(letters).filter(|_| is_for_all && next.is_empty())?
+            }
+            _ => parse_what(letters)?,
+        };
         steps.push(Step {
             who,
             operator,
@@ -138,6 +148,13 @@ fn parse_clause(clause: &[u8], steps: &mut Vec<Step>) -> Option<()> {
         rest = next;
     }
     Some(())
+}
+
+/// An octal number.
+fn number(digits: &[u8]) -> Option<What> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let bits = u16::from_str_radix(text, 8).ok()?;
+    (bits <= ALL).then_some(What::Number(bits))
 }
 
 fn parse_what(letters: &[u8]) -> Option<What> {
@@ -169,6 +186,8 @@ fn parse_what(letters: &[u8]) -> Option<What> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_testkit::rng::{Rng, seed_from_env};
+    use extant_testkit::tool::tool;
 
     fn after(text: &str, before: u16, is_dir: bool) -> u16 {
         ModeChange::parse(text).expect(text).apply(before, is_dir)
@@ -196,6 +215,9 @@ mod tests {
             ("a+X", 0o644, 0o644),
             ("a+X", 0o744, 0o755),
             ("u-s,g-s", 0o6755, 0o755),
+            ("-022", 0o666, 0o644),
+            ("+0111", 0o644, 0o755),
+            ("=600,g+r", 0o4777, 0o640),
         ] {
             assert_eq!(after(text, before, false), expected, "{text} of {before:o}");
         }
@@ -210,15 +232,76 @@ mod tests {
             ("g-s", 0o2770, 0o770),
             ("a+X", 0o644, 0o755),
             ("2755", 0o700, 0o2755),
+            ("=755", 0o2700, 0o755),
+            ("-2000", 0o2700, 0o700),
         ] {
             assert_eq!(after(text, before, true), expected, "{text} of {before:o}");
+        }
+    }
+
+    /// A change as `chmod` takes it.
+    fn random_change(rng: &mut Rng) -> String {
+        let letters = |rng: &mut Rng, from: &str, most: u64| {
+            let from: Vec<char> = from.chars().collect();
+            let count = rng.below(most + 1);
+            (0..count).map(|_| *rng.pick(&from)).collect::<String>()
+        };
+        let clauses = (0..rng.between(1, 3)).map(|_| {
+            if rng.one_in(8) {
+                let operator = rng.pick(&["+", "-", "="]);
+                return format!("{operator}{:o}", rng.below(0o10000));
+            }
+            let mut clause = letters(rng, "ugoa", 2);
+            for _ in 0..rng.between(1, 2) {
+                clause.push(*rng.pick(&['+', '-', '=']));
+                if rng.one_in(4) {
+                    clause.push(*rng.pick(&['u', 'g', 'o']));
+                } else {
+                    clause.push_str(&letters(rng, "rwxXst", 4));
+                }
+            }
+            clause
+        });
+        clauses.collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn random_changes_are_those_of_chmod() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rng = Rng::new(seed_from_env("modes"));
+        let mut script = "umask 0\n".to_owned();
+        let mut cases = Vec::new();
+        for number in 0..150 {
+            let (is_dir, before) = (rng.one_in(2), rng.below(0o10000) as u16);
+            let text = random_change(&mut rng);
+            let make = if is_dir { "mkdir" } else { "touch" };
+            script += &format!(
+                "{make} {number}; chmod {before:05o} {number}; chmod -- '{text}' {number}; \
+                 stat -c %a {number}\n"
+            );
+            cases.push((text, before, is_dir));
+        }
+        let run = tool("sh")
+            .args(["-c", "cd \"$1\" && . /dev/stdin", "sh"])
+            .arg(dir.path())
+            .input(script)
+            .ok();
+        let text = run.text();
+        let expected: Vec<u16> = (text.lines())
+            .map(|octal| u16::from_str_radix(octal, 8).unwrap())
+            .collect();
+        assert_eq!(expected.len(), cases.len());
+        for ((text, before, is_dir), expected) in cases.iter().zip(expected) {
+            let found = after(text, *before, *is_dir);
+            assert_eq!(found, expected, "{text} of {before:o}, directory: {is_dir}");
         }
     }
 
     #[test]
     fn what_is_no_mode_is_refused() {
         for text in [
-            "", "8", "77777", "rwx", "u", "u+q", "z+x", "u+x,", "+ur", "-1",
+            "", "8", "77777", "rwx", "u+7", "+7-x", "+8", "+77777", "u", "u+q", "z+x", "u+x,",
+            "+ur", "-1",
         ] {
             assert!(ModeChange::parse(text).is_err(), "{text}");
         }

@@ -1,5 +1,7 @@
 //! Owners as text: numbers, or names that the image knows.
 
+use crate::args::NewOwner;
+use crate::failure::{Failure, Outcome};
 use extant::Filesystem;
 use std::path::Path;
 
@@ -11,6 +13,45 @@ const MOST_BYTES: u64 = 16 << 20;
 pub(crate) struct Owner {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
+}
+
+/// The owner that what is made gets, if one is asked for.
+#[derive(Debug)]
+pub(crate) struct Giving(Option<OwnerSpec>);
+
+impl Giving {
+    /// Reads the options.
+    pub(crate) fn of(args: &NewOwner) -> Outcome<Self> {
+        let spec = OwnerSpec::of_options(args.owner.as_deref(), args.group.as_deref());
+        spec.map(Self).map_err(Failure::usage)
+    }
+
+    pub(crate) const fn is_asked_for(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The owner by the image's own files: asked before anything is made.
+    pub(crate) fn look_up(&self, fs: &Filesystem) -> Outcome<Option<Owner>> {
+        let found = self.0.as_ref().map(|spec| spec.look_up(fs)).transpose();
+        found.map_err(Failure::new)
+    }
+}
+
+impl Owner {
+    /// Gives a new file to the owner; a change of owner takes set-ID bits away, which it has after
+    /// that by its permissions, where these are given.
+    pub(crate) fn give(
+        self,
+        fs: &Filesystem,
+        path: &Path,
+        permissions: Option<u16>,
+    ) -> extant::Result<()> {
+        fs.set_owner(path, self.uid, self.gid)?;
+        match permissions {
+            Some(permissions) => fs.set_permissions(path, permissions),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the command line asks for, before names are looked up.
@@ -57,6 +98,23 @@ impl OwnerSpec {
             return Err("an owner is empty: write USER, USER:GROUP or :GROUP".into());
         }
         Ok(Self { user, group })
+    }
+
+    /// Reads the values of `--owner` and `--group`.
+    pub(crate) fn of_options(
+        owner: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Option<Self>, String> {
+        let text = match (owner, group) {
+            (None, None) => return Ok(None),
+            (Some(owner), None) => owner.to_owned(),
+            (None, Some(group)) => format!(":{group}"),
+            (Some(owner), Some(_)) if owner.contains(':') => {
+                return Err(format!("--owner {owner} says a group, and so does --group"));
+            }
+            (Some(owner), Some(group)) => format!("{owner}:{group}"),
+        };
+        Self::parse(&text).map(Some)
     }
 
     /// The numbers, by the image's own files.

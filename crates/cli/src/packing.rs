@@ -15,12 +15,16 @@ const BUFFER: usize = 256 << 10;
 /// How hard zstd tries: its own default.
 const ZSTD_LEVEL: i32 = 3;
 
+/// How hard xz tries: its own default.
+const XZ_LEVEL: u32 = 6;
+
 /// How an archive is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+pub(crate) enum Packing {
     Plain,
     Gzip,
     Zstd,
+    Xz,
 }
 
 impl Packing {
@@ -29,9 +33,10 @@ impl Packing {
         Ok(match extension.to_ascii_lowercase().as_slice() {
             b"gz" | b"tgz" => Self::Gzip,
             b"zst" | b"tzst" => Self::Zstd,
-            b"xz" | b"txz" | b"bz2" | b"tbz" | b"tbz2" | b"lz4" | b"lzma" => {
+            b"xz" | b"txz" => Self::Xz,
+            b"bz2" | b"tbz" | b"tbz2" | b"lz4" | b"lz" | b"lzma" => {
                 return Err(Failure::usage(format!(
-                    "{}: archives are written plain, as .gz or as .zst",
+                    "{}: archives are written plain, as .gz, as .zst or as .xz",
                     Escaped::path(path)
                 )));
             }
@@ -45,6 +50,7 @@ enum Packer<W: Write> {
     Plain(W),
     Gzip(GzEncoder<W>),
     Zstd(zstd::Encoder<'static, W>),
+    Xz(liblzma::write::XzEncoder<W>),
 }
 
 impl<W: Write> Packer<W> {
@@ -54,6 +60,7 @@ impl<W: Write> Packer<W> {
             // Neither a name nor a time gets in: the same archive gives the same bytes.
             Packing::Gzip => Self::Gzip(GzEncoder::new(to, Compression::default())),
             Packing::Zstd => Self::Zstd(zstd::Encoder::new(to, ZSTD_LEVEL)?),
+            Packing::Xz => Self::Xz(liblzma::write::XzEncoder::new(to, XZ_LEVEL)),
         })
     }
 
@@ -62,6 +69,7 @@ impl<W: Write> Packer<W> {
             Self::Plain(to) => Ok(to),
             Self::Gzip(encoder) => encoder.finish(),
             Self::Zstd(encoder) => encoder.finish(),
+            Self::Xz(encoder) => encoder.finish(),
         }?
         .flush()
     }
@@ -73,14 +81,15 @@ impl<W: Write> Write for Packer<W> {
             Self::Plain(to) => to.write(bytes),
             Self::Gzip(encoder) => encoder.write(bytes),
             Self::Zstd(encoder) => encoder.write(bytes),
+            Self::Xz(encoder) => encoder.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(to) => to.flush(),
-            Self::Gzip(encoder) => encoder.flush(),
-            Self::Zstd(encoder) => encoder.flush(),
+            // They would begin another block: all is written at the end.
+            Self::Gzip(_) | Self::Zstd(_) | Self::Xz(_) => Ok(()),
         }
     }
 }
@@ -91,21 +100,34 @@ pub(crate) fn write_archive<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Outcome<T>,
 ) -> Outcome<T> {
+    write_archive_as(None, path, write)
+}
+
+/// Has an archive written, as [`write_archive`] does, and compressed in this way, whatever its name
+/// says.
+pub(crate) fn write_archive_as<T>(
+    packing: Option<Packing>,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Outcome<T>,
+) -> Outcome<T> {
     if path.as_os_str() == "-" {
         let to = io::stdout().lock();
         if to.is_terminal() {
             return Err(Failure::usage(
                 "an archive does not belong on a terminal: send it to a file or program, or name \
-                 a file",
+                 a file with -o",
             ));
         }
-        return pack(Packing::Plain, to, write);
+        return pack(packing.unwrap_or(Packing::Plain), to, write);
     }
     let failed = |e: io::Error| {
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
     };
-    let packing = Packing::of(path)?;
+    let packing = match packing {
+        Some(packing) => packing,
+        None => Packing::of(path)?,
+    };
     refuse_over_disk(path, "an archive")?;
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let file = std::fs::File::options().write(true).open(path);

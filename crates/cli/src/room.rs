@@ -1,4 +1,4 @@
-//! Whether something fits into an image, asked before what is there is cut.
+//! Whether something fits into an image, asked before anything is made.
 
 use extant::{Filesystem, Metadata, Result};
 
@@ -39,7 +39,17 @@ pub(crate) fn available(fs: &Filesystem) -> Result<u64> {
     Ok(fs.statfs()?.available_to_root)
 }
 
-/// Compares the blocks that a file's new content needs with those it has and those that are free.
+/// Where the new content of a file fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Beside the old content.
+    Beside,
+    /// In its place alone.
+    InPlace,
+}
+
+/// Compares the blocks that a file's new content needs with those that are free, and with those
+/// that it has.
 ///
 /// # Errors
 /// When the counts of the image cannot be read.
@@ -47,12 +57,16 @@ pub(crate) fn fits(
     fs: &Filesystem,
     there: &Metadata,
     needed: u64,
-) -> Result<std::result::Result<(), TooLarge>> {
+) -> Result<std::result::Result<Fit, TooLarge>> {
     let block = block_size(fs)?;
+    let free = available(fs)?;
+    if needed <= free {
+        return Ok(Ok(Fit::Beside));
+    }
     let own = there.blocks().saturating_mul(512) / block;
-    let found = available(fs)?.saturating_add(own);
+    let found = free.saturating_add(own);
     Ok(if needed <= found {
-        Ok(())
+        Ok(Fit::InPlace)
     } else {
         Err(TooLarge {
             needed,

@@ -213,6 +213,10 @@ impl Error {
         &self.cause
     }
 
+    pub(crate) fn into_cause(self) -> Cause {
+        self.cause
+    }
+
     /// Returns the Linux error number for this failure.
     #[must_use]
     pub fn errno(&self) -> i32 {

@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fakeroot", "fakeroot"),
     ("fakeroot-pseudo", "pseudo"),
     ("find", "findutils"),
+    ("fish", "fish"),
     ("fsverity", "fsverity"),
     ("fuse2fs", "fuse2fs"),
     ("genext2fs", "genext2fs"),
@@ -62,6 +63,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("umoci", "umoci"),
     ("veritysetup", "cryptsetup-bin"),
     ("xz", "xz-utils"),
+    ("zsh", "zsh"),
     ("zstd", "zstd"),
 ];
 

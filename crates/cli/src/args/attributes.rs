@@ -20,6 +20,9 @@ pub(crate) struct Xattr {
     /// Symbolic links themselves, not what they point to
     #[arg(long, global = true)]
     pub(crate) no_dereference: bool,
+    /// Tell what was changed, a line for each file
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -182,6 +185,9 @@ pub(crate) struct Chattr {
     /// Directories with all that is in them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// List file flags in an image

@@ -1,89 +1,18 @@
 //! The command line of commands that change images.
 
-use super::{Owners, parse_threads};
 use crate::size;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 
-/// Copy files out of images, into them, and between them
-#[derive(Debug, ClapArgs)]
-#[command(override_usage = "extant cp [OPTIONS] <SOURCE>... <DEST>")]
-#[command(after_help = "\
-Examples:
-  extant cp rootfs.img:/etc/hostname .
-  extant cp -a rootfs.img:/usr/share ./share
-  extant cp hostname resolv.conf rootfs.img:/etc/
-  extant cp -a --owner 0:0 ./overlay/. rootfs.img:/
-  extant cp -a old.img:/home new.img:/
-  extant cp -a ./overlay/. rootfs.img:/ --owners table --contexts file_contexts
-  extant cp -a --verify rootfs.img:/usr/bin ./bin
-  extant cp -a --mend --partial bad.img:/home ./saved
-
-SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When \
-DEST is outside, a SOURCE that is IMAGE alone means its root.
-
-If DEST exists, a directory goes into it under its own name; otherwise the directory becomes DEST. \
-The root of an image, and a SOURCE that ends in `/.`, goes into DEST itself. Holes stay holes.
-
-Out of an image, nothing is ever written outside DEST, whatever links the image holds. A file that \
-exists is replaced once the new one is complete, and stays if anything fails before. Content comes \
-first: a file is copied even if its owner, mode, times, attributes or lists cannot all be set; what \
-it lacks is said, and the exit code is 1. Without its owner and group a file gets no set-ID bits. \
-Only root can keep owners and make device nodes; for other users a note says so, and that is no \
-failure. Owners that `fakeroot` or `pseudo` pretend are honoured in both directions. A file of which \
-a part cannot be read is named, with its bytes and the reason, and left out; the others are copied.
-
-Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the \
-permissions of the source (no umask applies), files that exist keep their owner and permissions, \
-and symbolic links in DEST are followed. With -a, everything in the way but directories is replaced.
-
-With -a, tables say who owns what is put into an image and how it is labelled, as for `extant mkfs`. \
-Their paths are those in the image, and only what is copied changes; what a table makes where it is \
-missing is made.")]
-pub(crate) struct Cp {
-    /// Files to copy, and at last the destination
-    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "DEST"])]
-    pub(crate) paths: Vec<OsString>,
-    /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
-    #[arg(short, long)]
-    pub(crate) archive: bool,
-    /// Copy directories with all that is in them
-    #[arg(short, long, visible_short_alias = 'R')]
-    pub(crate) recursive: bool,
-    /// Keep modes, owners and times
-    #[arg(short, long)]
-    pub(crate) preserve: bool,
-    /// DEST is the name to give, even if it is a directory
-    #[arg(short = 'T', long)]
-    pub(crate) no_target_directory: bool,
-    /// Make what is put into an image belong to this user and group
-    #[arg(long, value_name = "UID[:GID]")]
+/// The owner of what is made.
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub(crate) struct NewOwner {
+    /// Make what is new belong to this user and group, by number or by a name that the image knows
+    #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<String>,
-    /// Out of an image, compare files that fs-verity protects with their hashes first; one that
-    /// differs is not copied
-    #[arg(long)]
-    pub(crate) verify: bool,
-    /// Out of an image, copy also files of which a part cannot be read, with zeros there; they are
-    /// named
-    #[arg(long)]
-    pub(crate) partial: bool,
-    /// Out of images, say what was copied and what was not as one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// With -a, leave out extended attributes and access control lists
-    #[arg(long)]
-    pub(crate) no_xattrs: bool,
-    #[command(flatten)]
-    pub(crate) owners: Owners,
-    /// Threads; one per processor if not given, more if an image is far
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
+    /// Make what is new belong to this group
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
 }
 
 /// Make directories in an image
@@ -91,7 +20,9 @@ pub(crate) struct Cp {
 #[command(after_help = "\
 Examples:
   extant mkdir rootfs.img:/srv/www
-  extant mkdir -p -m 700 rootfs.img:/var/lib/app/keys")]
+  extant mkdir -p -m 700 --owner 33:33 rootfs.img:/var/lib/app/keys
+
+With -p, the directories above that are made get the owner, too, and permissions 755.")]
 pub(crate) struct Mkdir {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/path")]
@@ -102,6 +33,11 @@ pub(crate) struct Mkdir {
     /// Permissions, in octal or as for chmod; 755 if not given
     #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
     pub(crate) mode: Option<String>,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) owner: NewOwner,
 }
 
 /// Remove files and directories from an image
@@ -109,9 +45,10 @@ pub(crate) struct Mkdir {
 #[command(after_help = "\
 Examples:
   extant rm rootfs.img:/etc/machine-id
-  extant rm -rf rootfs.img:/var/cache rootfs.img:/tmp/build
+  extant rm -rf 'rootfs.img:/var/cache/*' rootfs.img:/tmp/build
 
-Symbolic links are removed, not followed.")]
+Symbolic links are removed, not followed. A pattern that nothing matches is an error unless -f is \
+given. `IMAGE:/*` leaves lost+found, which checkers need, and says so; name it to remove it.")]
 pub(crate) struct Rm {
     /// Files and directories to remove
     #[arg(required = true, value_name = "IMAGE:/path")]
@@ -125,6 +62,9 @@ pub(crate) struct Rm {
     /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// Move or rename files within an image
@@ -150,6 +90,9 @@ pub(crate) struct Mv {
     /// The last path is the name to give, even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// Make links in an image
@@ -164,7 +107,8 @@ Examples:
   extant ln -sfn /opt/app-2 rootfs.img:/opt/app
 
 If the last path is a directory, the links go into it under the names of their targets. The \
-target of a symbolic link is text: it is stored as it is, and need not exist.")]
+target of a symbolic link is text: it is stored as it is, and need not exist. --owner and --group \
+are about symbolic links: a hard link is the file that is there.")]
 pub(crate) struct Ln {
     /// Targets of the links, and at last the place of the links
     #[arg(required = true, num_args = 1.., value_names = ["TARGET", "IMAGE:/link"])]
@@ -181,40 +125,59 @@ pub(crate) struct Ln {
     /// The last path is the name to give, even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) owner: NewOwner,
 }
 
 /// Change permissions in an image
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "\
+extant chmod [OPTIONS] <MODE> <IMAGE:/path>...
+       extant chmod [OPTIONS] --reference <FILE> <IMAGE:/path>...")]
 #[command(after_help = "\
 Examples:
   extant chmod 600 rootfs.img:/etc/shadow
   extant chmod -R u=rwX,go-w rootfs.img:/srv
   extant chmod +x rootfs.img:/init
+  extant chmod --reference rootfs.img:/init rootfs.img:/bin/ping
 
 MODE is octal or, as for chmod(1), [ugoa][+-=][rwxXstugo]..., separated by commas; without ugoa \
-it is for all three, and no umask applies. Octal modes leave the set-id bits of directories alone \
+it is for all three, and no umask applies; +, - and = also take an octal number (-022). Octal modes leave the set-id bits of directories alone \
 unless they have more than four digits. Symbolic links are followed; with -R, those found on the \
 way are left alone.")]
 pub(crate) struct Chmod {
     /// The permissions
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
-    pub(crate) mode: String,
+    pub(crate) mode: OsString,
     /// The files
-    #[arg(required = true, value_name = "IMAGE:/path")]
+    #[arg(required_unless_present = "reference", value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
+    /// Give the files the permissions of this one, in an image or outside, in place of MODE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reference: Option<OsString>,
     /// Directories with all that is in them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// Change owners in an image
 #[derive(Debug, ClapArgs)]
 #[command(disable_help_flag = true)]
+#[command(override_usage = "\
+extant chown [OPTIONS] <USER[:GROUP]> <IMAGE:/path>...
+       extant chown [OPTIONS] --reference <FILE> <IMAGE:/path>...")]
 #[command(after_help = "\
 Examples:
   extant chown 1000:1000 rootfs.img:/home/me
   extant chown -R www-data: rootfs.img:/var/www
   extant chown :adm rootfs.img:/var/log
+  extant chown --reference rootfs.img:/home/me rootfs.img:/var/www
 
 Numbers are taken as they are. Names are looked up in the image, in its /etc/passwd and /etc/group, \
 never on the host; `USER:` means the user's own group. Symbolic links are followed unless -h is \
@@ -226,10 +189,14 @@ owners after it was put together.")]
 pub(crate) struct Chown {
     /// User, group or both, by number or by name
     #[arg(value_name = "USER[:GROUP]")]
-    pub(crate) owner: String,
+    pub(crate) owner: OsString,
     /// The files
-    #[arg(required = true, value_name = "IMAGE:/path")]
+    #[arg(required_unless_present = "reference", value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
+    /// Give the files the owner and group of this one, in an image or outside, in place of
+    /// USER[:GROUP]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reference: Option<OsString>,
     /// Directories with all that is in them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
@@ -239,6 +206,9 @@ pub(crate) struct Chown {
     /// Keep set-ID bits and file capabilities, which a change of owner takes away
     #[arg(long)]
     pub(crate) keep_privileges: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
@@ -251,6 +221,7 @@ Examples:
   extant touch rootfs.img:/.autorelabel
   extant touch -d '2026-01-31 12:00:00' rootfs.img:/etc/os-release
   extant touch -cm -d @0 rootfs.img:/var/cache
+  extant touch --owner 33:33 --mode 600 rootfs.img:/var/log/app.log
 
 Times are UTC unless they say otherwise (2026-01-31T12:00:00+01:00). Symbolic links are followed \
 unless --no-dereference is given.")]
@@ -281,6 +252,14 @@ pub(crate) struct Touch {
     /// Symbolic links themselves, not what they point to
     #[arg(long)]
     pub(crate) no_dereference: bool,
+    /// Tell what was done, a line for each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) owner: NewOwner,
+    /// Permissions of a file that is made, in octal or as for chmod; 644 if not given
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: Option<String>,
 }
 
 /// Set the size of files in an image, and make them if they do not exist
@@ -346,7 +325,7 @@ pub(crate) struct Fallocate {
 #[command(after_help = "\
 Examples:
   extant mknod rootfs.img:/dev/null c 1 3
-  extant mknod -m 600 rootfs.img:/run/control p
+  extant mknod -m 600 --group 5 rootfs.img:/run/control p
 
 TYPE is b for a block device, c (or u) for a character device, p for a pipe, s for a socket.")]
 pub(crate) struct Mknod {
@@ -365,6 +344,8 @@ pub(crate) struct Mknod {
     /// Permissions, in octal or as for chmod; 644 if not given
     #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
     pub(crate) mode: Option<String>,
+    #[command(flatten)]
+    pub(crate) owner: NewOwner,
 }
 
 /// Write standard input to a file in an image
@@ -373,10 +354,12 @@ pub(crate) struct Mknod {
 Examples:
   echo myhost | extant write rootfs.img:/etc/hostname
   extant write --append rootfs.img:/etc/fstab < more
+  echo secret | extant write -m 600 --owner 33:33 rootfs.img:/etc/key
   extant write --at 1M disk.img:/swapfile < header
 
-Without --append or --at, the old content of the file is gone. A file that exists keeps its owner \
-and permissions; symbolic links are followed.")]
+Without --append or --at, the file has what is written once all of it is there, and until then its \
+old content. A file that exists keeps its owner, permissions and attributes; symbolic links are \
+followed.")]
 pub(crate) struct Write {
     /// The file, which is made if it does not exist
     #[arg(value_name = "IMAGE:/path")]
@@ -390,6 +373,8 @@ pub(crate) struct Write {
     /// Permissions of a file that is made, in octal or as for chmod; 644 if not given
     #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
     pub(crate) mode: Option<String>,
+    #[command(flatten)]
+    pub(crate) owner: NewOwner,
 }
 
 /// Finish what was going on in an image when it was last in use

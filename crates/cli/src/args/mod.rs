@@ -5,6 +5,7 @@ mod apply;
 mod attributes;
 mod change;
 mod convert;
+mod cp;
 mod diff;
 mod edit;
 mod format;
@@ -20,14 +21,16 @@ mod serve;
 mod sources;
 mod sync;
 mod tables;
+mod tar;
 mod verity;
 
 pub(crate) use apply::Apply;
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
-    Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
+    Chmod, Chown, Fallocate, Ln, Mkdir, Mknod, Mv, NewOwner, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use convert::Convert;
+pub(crate) use cp::Cp;
 pub(crate) use diff::{Aspect, Diff};
 pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
@@ -43,6 +46,7 @@ pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
 pub(crate) use sync::Sync;
 pub(crate) use tables::{Owners, Tables};
+pub(crate) use tar::Tar;
 pub(crate) use verity::{DmVerity, SealImage, Verity};
 
 use crate::failure::{Failure, Outcome};
@@ -117,32 +121,32 @@ impl Args {
 
 impl Command {
     /// Whether it writes to images by itself, as opposed to programs that use a mount.
-    pub(crate) const fn writes(&self) -> bool {
-        !matches!(
-            self,
-            Self::Ls(_)
-                | Self::Tree(_)
-                | Self::Cat(_)
-                | Self::Stat(_)
-                | Self::Diff(_)
-                | Self::Du(_)
-                | Self::Cmp(_)
-                | Self::Digest(_)
-                | Self::Grep(_)
-                | Self::Tar(_)
-                | Self::Info(_)
-                | Self::Df(_)
-                | Self::Map(_)
-                | Self::Check(_)
-                | Self::Lsattr(_)
-                | Self::Mount(_)
-                | Self::Umount(_)
-                | Self::Stats(_)
-                | Self::Serve(_)
-                | Self::Completions(_)
-                | Self::Links(_)
-                | Self::Man(_)
-        )
+    pub(crate) fn writes(&self) -> bool {
+        !matches!(self, Self::Tar(args) if !args.extract)
+            && !matches!(
+                self,
+                Self::Ls(_)
+                    | Self::Tree(_)
+                    | Self::Cat(_)
+                    | Self::Stat(_)
+                    | Self::Diff(_)
+                    | Self::Du(_)
+                    | Self::Cmp(_)
+                    | Self::Digest(_)
+                    | Self::Grep(_)
+                    | Self::Info(_)
+                    | Self::Df(_)
+                    | Self::Map(_)
+                    | Self::Check(_)
+                    | Self::Lsattr(_)
+                    | Self::Mount(_)
+                    | Self::Umount(_)
+                    | Self::Stats(_)
+                    | Self::Serve(_)
+                    | Self::Completions(_)
+                    | Self::Links(_)
+                    | Self::Man(_)
+            )
     }
 }
 
@@ -376,40 +380,6 @@ pub(crate) enum TableInit {
     Full,
     /// Those of unused inodes are left to the kernel after the first mount
     Lazy,
-}
-
-/// Write a tar archive of what is in an image
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  extant tar rootfs.img > rootfs.tar
-  extant tar rootfs.img:/etc -o etc.tar
-  extant tar rootfs.img | docker import - rootfs
-  extant tar --mend --partial bad.img -o saved.tar
-
-The archive is in the pax format, with nanosecond times, extended attributes (SCHILY.xattr), \
-access control lists (SCHILY.acl), holes (GNU.sparse 1.0), hard links and device nodes. The same \
-image gives the same bytes.
-
-What cannot be read is named, with its bytes and the reason, and left out. The others are archived, \
-and the exit code is 1.")]
-pub(crate) struct Tar {
-    /// The directory or file to write
-    #[arg(value_name = "IMAGE[:/path]")]
-    pub(crate) path: OsString,
-    /// Write to this file in place of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Compare files that fs-verity protects with their hashes first; one that differs ends the
-    /// archive
-    #[arg(long)]
-    pub(crate) verify: bool,
-    /// Archive also files of which a part cannot be read, with zeros there; they are named
-    #[arg(long)]
-    pub(crate) partial: bool,
-    /// Say what was archived and what was not as one JSON object; needs -o
-    #[arg(long, requires = "output")]
-    pub(crate) json: bool,
 }
 
 /// Show what an image holds: its file system, its partitions, or what else it is

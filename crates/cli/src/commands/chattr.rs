@@ -2,12 +2,13 @@
 
 use crate::args::{Chattr, Lsattr, Whereabouts};
 use crate::failure::{Failure, Outcome};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::{Problems, change_each, change_tree};
 use crate::operands::read_each;
 use crate::output::Output;
 use crate::path::follow;
-use extant::{FileFlags, FileType, Filesystem, Metadata};
+use crate::verbose::Verbose;
+use extant::{Escaped, FileFlags, FileType, Filesystem, Metadata};
 use std::io::Write;
 use std::path::Path;
 
@@ -82,23 +83,37 @@ pub(super) fn run(args: &Chattr, location: &Whereabouts) -> Outcome {
     if paths.is_empty() {
         return Err(Failure::usage("name the files to change: IMAGE:/path"));
     }
-    change_each(&paths, location, |fs, at, problems| {
+    let verbose = Verbose::new(args.verbose);
+    let done = change_each(&paths, location, |fs, at, problems| {
+        let make = |path: &Path, found: &Metadata| {
+            change.make(fs, path, found)?;
+            if verbose.is_on() {
+                let (image, shown_path) = (shown(&at.image), Escaped::path(path));
+                let flags = fs.metadata(path)?.lsattr();
+                verbose.tell(format_args!("flags of {image}:{shown_path}: {flags}"));
+            }
+            Ok(())
+        };
         let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;
         if args.recursive && found.is_dir() {
-            return tree(fs, at, change, problems);
+            return tree(fs, at, make, problems);
         }
-        change
-            .make(fs, &at.path, &found)
-            .map_err(|e| at.failure(&e))
-    })
+        make(&at.path, &found).map_err(|e| at.failure(&e))
+    });
+    verbose.finish(done)
 }
 
 /// Everything at and below a directory but symbolic links.
-fn tree(fs: &Filesystem, at: &ImagePath, change: Change, problems: &mut Problems) -> Outcome {
+fn tree(
+    fs: &Filesystem,
+    at: &ImagePath,
+    make: impl Fn(&Path, &Metadata) -> extant::Result<()>,
+    problems: &mut Problems,
+) -> Outcome {
     let start = follow(fs, &at.path).map_err(|e| at.failure(&e))?;
     change_tree(fs, at, &start, problems, |entry| match entry.file_type() {
         FileType::Symlink => Ok(()),
-        _ => change.make(fs, entry.path(), &entry.metadata()),
+        _ => make(entry.path(), &entry.metadata()),
     })
 }
 

@@ -5,7 +5,9 @@ use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems, is_in_the_way};
 use crate::operands::{expand, expand_one};
+use crate::owner::{Giving, Owner};
 use crate::path::{destination, is_dir, look_at_link};
+use crate::verbose::Verbose;
 use extant::{Escaped, Filesystem, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -24,9 +26,17 @@ pub(super) fn run(args: &Ln, location: &Whereabouts) -> Outcome {
         .iter()
         .map(|text| target(args, text, &link))
         .collect::<Outcome<Vec<_>>>()?;
+    let giving = Giving::of(&args.owner)?;
+    if giving.is_asked_for() && !args.symbolic {
+        return Err(Failure::usage(
+            "--owner and --group are about symbolic links: change the owner of the file that a hard \
+             link is with `extant chown`",
+        ));
+    }
     let mut images = Images::new(location);
-    let done = all(args, &mut images, &targets, &link);
-    images.close(done)
+    let verbose = Verbose::new(args.verbose);
+    let done = all(args, &giving, &verbose, &mut images, &targets, &link);
+    verbose.finish(images.close(done))
 }
 
 /// What a link is to point to: for a symbolic one the text, otherwise the path in the image.
@@ -48,9 +58,17 @@ fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
     }
 }
 
-fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &ImagePath) -> Outcome {
+fn all(
+    args: &Ln,
+    giving: &Giving,
+    verbose: &Verbose,
+    images: &mut Images<'_>,
+    targets: &[PathBuf],
+    link: &ImagePath,
+) -> Outcome {
     let fs = images.writable(link)?;
     let link = &expand_one(&fs, link)?;
+    let owner = giving.look_up(&fs)?;
     let targets = &if args.symbolic {
         targets.to_vec()
     } else {
@@ -74,7 +92,19 @@ fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &ImagePath
     let mut problems = Problems::default();
     for target in targets {
         let at = destination(&link.path, into, args.no_target_directory, target);
-        let made = one(args, &fs, target, &at).map_err(fail);
+        let made = one(args, owner, &fs, target, &at).map_err(fail);
+        if made.is_ok() {
+            let (image, at, target) = (
+                shown(&link.image),
+                Escaped::path(&at),
+                Escaped::path(target),
+            );
+            verbose.tell(if args.symbolic {
+                format!("{image}:{at} -> {target}")
+            } else {
+                format!("{image}:{at} => {target}")
+            });
+        }
         problems.check(made);
     }
     problems.outcome()
@@ -93,10 +123,11 @@ fn matched(fs: &Filesystem, targets: &[PathBuf], link: &ImagePath) -> Outcome<Ve
     Ok(all)
 }
 
-fn one(args: &Ln, fs: &Filesystem, target: &Path, at: &Path) -> Result<()> {
+fn one(args: &Ln, owner: Option<Owner>, fs: &Filesystem, target: &Path, at: &Path) -> Result<()> {
     let make = |at: &Path| {
         if args.symbolic {
-            fs.symlink(target, at)
+            fs.symlink(target, at)?;
+            owner.map_or(Ok(()), |owner| owner.give(fs, at, None))
         } else {
             fs.hard_link(target, at)
         }

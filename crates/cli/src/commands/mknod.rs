@@ -4,6 +4,7 @@ use crate::args::{Mknod, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::mode::ModeChange;
+use crate::owner::Giving;
 use extant::{DeviceNumber, FileType};
 
 /// Permissions unless said otherwise.
@@ -35,8 +36,14 @@ pub(super) fn run(args: &Mknod, location: &Whereabouts) -> Outcome {
             return Err(Failure::usage("pipes and sockets have no numbers"));
         }
     };
+    let giving = Giving::of(&args.owner)?;
     change_each(std::slice::from_ref(&args.path), location, |fs, at, _| {
-        fs.create_special(&at.path, kind, device, mode)
-            .map_err(|e| at.failure(&e))
+        let owner = giving.look_up(fs)?;
+        let made = fs.create_special(&at.path, kind, device, mode);
+        let given = made.and_then(|()| match owner {
+            Some(owner) => owner.give(fs, &at.path, Some(mode)),
+            None => Ok(()),
+        });
+        given.map_err(|e| at.failure(&e))
     })
 }

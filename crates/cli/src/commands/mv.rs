@@ -6,7 +6,8 @@ use crate::image_path::{ImagePath, shown};
 use crate::images::{Identity, Images, Problems};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, last_name, look_at_link};
-use extant::Filesystem;
+use crate::verbose::Verbose;
+use extant::{Escaped, Filesystem};
 use extant_image::{ImageLocation, PartitionName};
 use std::path::Path;
 
@@ -28,8 +29,9 @@ pub(super) fn run(args: &Mv, location: &Whereabouts) -> Outcome {
         )));
     }
     let mut images = Images::new(location);
-    let done = all(args, &mut images, sources, dest);
-    images.close(done)
+    let verbose = Verbose::new(args.verbose);
+    let done = all(args, &verbose, &mut images, sources, dest);
+    verbose.finish(images.close(done))
 }
 
 /// The image's file, whatever it is called, and the partition on it.
@@ -38,14 +40,26 @@ fn file(place: &ImagePath) -> (Result<Identity, &ImageLocation>, Option<&Partiti
     (id, place.image.partition())
 }
 
-fn all(args: &Mv, images: &mut Images<'_>, sources: &[ImagePath], dest: &ImagePath) -> Outcome {
+fn all(
+    args: &Mv,
+    verbose: &Verbose,
+    images: &mut Images<'_>,
+    sources: &[ImagePath],
+    dest: &ImagePath,
+) -> Outcome {
     let fs = images.writable(dest)?;
     if args.exchange {
         let [source] = sources else {
             return Err(Failure::usage("--exchange takes two names"));
         };
         let exchanged = fs.exchange(&source.path, &dest.path);
-        return exchanged.map_err(|e| source.failure(&e));
+        exchanged.map_err(|e| source.failure(&e))?;
+        verbose.tell(format_args!(
+            "exchanged {} <-> {}",
+            source.shown(),
+            dest.shown()
+        ));
+        return Ok(());
     }
     let dest = &expand_one(&fs, dest)?;
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
@@ -73,13 +87,17 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[ImagePath], dest: &ImagePa
             continue;
         }
         let to = destination(&dest.path, into, args.no_target_directory, &source.path);
-        let moved = one(args, &fs, source, &to);
+        let moved = one(args, &fs, source, &to, verbose);
         problems.check(moved);
     }
     problems.outcome()
 }
 
-fn one(args: &Mv, fs: &Filesystem, from: &ImagePath, to: &Path) -> Outcome {
+fn one(args: &Mv, fs: &Filesystem, from: &ImagePath, to: &Path, verbose: &Verbose) -> Outcome {
+    let tell = || {
+        let (image, to) = (shown(&from.image), Escaped::path(to));
+        verbose.tell(format_args!("renamed {} -> {image}:{to}", from.shown()))
+    };
     let fail = |e: extant::Error| from.failure(&e);
     let source = fs.symlink_metadata(&from.path).map_err(fail)?;
     // Names what is missing, which renaming does not.
@@ -90,10 +108,12 @@ fn one(args: &Mv, fs: &Filesystem, from: &ImagePath, to: &Path) -> Outcome {
             return Ok(());
         }
         if there.ino() == source.ino() {
-            return same_file(fs, from, to);
+            return same_file(fs, from, to).inspect(|()| tell());
         }
     }
-    fs.rename(&from.path, to).map_err(fail)
+    fs.rename(&from.path, to).map_err(fail)?;
+    tell();
+    Ok(())
 }
 
 /// Two names of one file: the one that is moved goes. A name cannot be moved onto itself.

@@ -1,107 +1,126 @@
 //! `extant tar`.
 
+use super::apply::{self, Extract};
+use super::cp::rules::Exclusion;
 use super::unread::Problem;
 use crate::args::{Tar, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
+use crate::images::{Images, Problems};
+use crate::operands::found;
 use crate::output::Output;
+use crate::packing::{Packing, write_archive_as};
 use crate::progress::Bar;
-use crate::slip::refuse_over_disk;
-use extant::export::{Progress, TarOptions, TarReport, to_tar_with};
-use extant::{Cause, Escaped};
+use crate::verbose::Verbose;
+use extant::export::{
+    LeaveOut, MadeMember, Progress, TarOptions, TarReport, to_tar_of, to_tar_with,
+};
+use extant::{Cause, Escaped, Filesystem};
 use extant_image::ImageLocation;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 256 << 10;
+/// Standard input or output as an archive.
+const STREAM: &str = "-";
 
 pub(super) fn run(args: &Tar, location: &Whereabouts) -> Outcome {
-    let from = ImagePath::parse(&args.path)?;
-    if args.output.is_none() && io::stdout().is_terminal() {
+    let file = args.file.as_deref().or(args.output.as_deref());
+    let file = file.filter(|file| file.as_os_str() != STREAM);
+    if args.extract {
+        return extract(args, location, file);
+    }
+    if args.json && file.is_none() {
         return Err(Failure::usage(
-            "an archive does not belong on a terminal: send it to a file or program, or name a file \
-             with -o",
+            "--json writes to standard output, where the archive goes: name a file with -o",
         ));
     }
-    match &args.output {
-        None => write(&from, location, args, io::stdout().lock()),
-        Some(path) => to_file(&from, location, args, path),
-    }
-    .and_then(|has_all| if has_all { Ok(()) } else { Err(Failure::Said) })
+    let exclusion = Exclusion::new(&args.exclude)?;
+    let mut problems = Problems::default();
+    let places = found(&args.paths, &mut Images::new(location), &mut problems)?;
+    problems.outcome()?;
+    let Some((fs, from)) = places.first() else {
+        return Err(Failure::Said);
+    };
+    let archive = Archive {
+        fs,
+        from,
+        paths: paths(&places)?,
+        exclusion: &exclusion,
+        args,
+    };
+    let to = file.unwrap_or(Path::new(STREAM));
+    let has_all = write_archive_as(packing(args), to, |to| archive.write(to, file.is_none()))?;
+    if has_all { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// Writes to a file that appears under its name when it is complete. Whether everything is in it.
-fn to_file(from: &ImagePath, location: &Whereabouts, args: &Tar, path: &Path) -> Outcome<bool> {
-    let failed = |e: io::Error| {
-        let path = Escaped::path(path);
-        Failure::new(format!("cannot write {path}: {e}"))
+/// The paths of an archive of several places, from the root of their image; none of one place.
+fn paths(places: &[(Filesystem, ImagePath)]) -> Outcome<Vec<PathBuf>> {
+    let [(_, first), others @ ..] = places else {
+        return Ok(Vec::new());
     };
-    refuse_over_disk(path, "an archive")?;
-    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    if is_special {
-        let file = std::fs::File::options().write(true).open(path);
-        return write(from, location, args, file.map_err(failed)?);
+    if others.is_empty() {
+        return Ok(Vec::new());
     }
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+    if let Some((_, other)) = others.iter().find(|(_, at)| at.image != first.image) {
+        return Err(Failure::usage(format!(
+            "{} and {} are two images, and an archive is of one: write an archive of each",
+            shown(&first.image),
+            shown(&other.image)
+        )));
+    }
+    let clean = |at: &ImagePath| {
+        let mut clean = PathBuf::from("/");
+        for part in at.path.components() {
+            match part {
+                Component::Normal(name) => clean.push(name),
+                Component::ParentDir => {
+                    return Err(Failure::usage(format!(
+                        "{}: where several paths are archived, members have their names from the \
+                         root on: write it without `..`",
+                        at.shown()
+                    )));
+                }
+                _ => {}
+            }
+        }
+        Ok(clean)
     };
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    let file = tempfile::Builder::new()
-        .prefix(".extant-tar-")
-        .permissions(mode)
-        .tempfile_in(parent)
-        .map_err(failed)?;
-    let has_all = write(from, location, args, file.as_file())?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    Ok(has_all)
+    let path_of = |(fs, at): &(Filesystem, ImagePath)| {
+        let path = clean(at)?;
+        // Also of what is below another, and is written with that.
+        fs.symlink_metadata(&path).map_err(|e| at.failure(&e))?;
+        Ok(path)
+    };
+    places.iter().map(path_of).collect()
 }
 
-/// Writes an archive, and says what is not in it. Whether that is nothing.
-fn write(from: &ImagePath, location: &Whereabouts, args: &Tar, to: impl Write) -> Outcome<bool> {
-    let fs = from.open(location)?;
-    let bar = Bar::new("archiving");
-    if let Ok(space) = fs.statfs() {
-        let used = space.blocks.saturating_sub(space.free);
-        bar.total(used.saturating_mul(space.block_size.bytes().into()));
-    }
-    let tell = |progress: Progress| {
-        if let Progress::Done { bytes, .. } = progress {
-            bar.advance(bytes);
-        }
+/// Puts an archive into a directory of an image.
+fn extract(args: &Tar, location: &Whereabouts, file: Option<&Path>) -> Outcome {
+    let [into] = &args.paths[..] else {
+        return Err(Failure::usage(
+            "an archive is put into one directory of an image: name one",
+        ));
     };
-    let mut options = TarOptions::default();
-    options.verify = args.verify;
-    options.partial = args.partial;
-    options.progress = Some(&tell);
-    let to = BufWriter::with_capacity(BUFFER, to);
-    let report = to_tar_with(&fs, &from.path, to, &options);
-    bar.finish();
-    let report = report.map_err(|e| match e.cause() {
-        Cause::Host { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
-            Failure::PipeClosed
-        }
-        _ => from.failure(&e),
-    })?;
-    for problem in report.left_out.iter().chain(&report.incomplete) {
-        say(in_image(&from.image, problem));
+    if file.is_none() && io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "an archive does not come from a terminal: name a file with -f, or pass one to standard \
+             input",
+        ));
     }
-    for (count, told, what) in [
-        (report.left_out_count, &report.left_out, "were left out"),
-        (report.incomplete_count, &report.incomplete, "are not whole"),
-    ] {
-        let more = count - told.len() as u64;
-        if more > 0 {
-            say(format!("... and {more} more files {what}"));
-        }
+    if args.gzip || args.zstd || args.xz {
+        // Its first bytes say it, whatever is said.
+        say("note: how an archive is compressed is seen by its beginning");
     }
-    let has_all = report.left_out_count == 0 && report.incomplete_count == 0;
-    if args.json {
-        for_programs(&report, &from.image)?;
-    }
-    Ok(has_all)
+    let asked = Extract {
+        archive: file.unwrap_or(Path::new(STREAM)),
+        into: &ImagePath::parse(into)?,
+        exclude: &args.exclude,
+        verbose: args.verbose,
+    };
+    apply::extract(&asked, location)
 }
 
 /// What was archived, for programs.
@@ -125,4 +144,89 @@ fn for_programs(report: &TarReport, image: &ImageLocation) -> Outcome {
     let mut output = Output::new();
     output.json_line(&archived)?;
     output.finish()
+}
+
+/// An archive to be written.
+struct Archive<'a> {
+    fs: &'a Filesystem,
+    /// What is archived, if it is one place.
+    from: &'a ImagePath,
+    /// What is archived, if these are several.
+    paths: Vec<PathBuf>,
+    exclusion: &'a Exclusion,
+    args: &'a Tar,
+}
+
+impl Archive<'_> {
+    /// Writes an archive, and says what is not in it. Whether that is nothing.
+    fn write(&self, to: &mut dyn Write, is_output: bool) -> Outcome<bool> {
+        let bar = Bar::new("archiving");
+        if let Ok(space) = self.fs.statfs() {
+            let used = space.blocks.saturating_sub(space.free);
+            bar.total(used.saturating_mul(space.block_size.bytes().into()));
+        }
+        let tell = |progress: Progress| {
+            if let Progress::Done { bytes, .. } = progress {
+                bar.advance(bytes);
+            }
+        };
+        let verbose = Verbose::new(self.args.verbose && !is_output);
+        let member = |name: &[u8]| {
+            if is_output {
+                // Standard output has the archive.
+                let _ = writeln!(io::stderr().lock(), "{}", Escaped(name));
+            } else {
+                verbose.tell(Escaped(name));
+            }
+        };
+        let leave_out = |names: &[&[u8]], is_dir: bool| self.exclusion.has(names, is_dir);
+        let mut options = TarOptions::default();
+        options.verify = self.args.verify;
+        options.partial = self.args.partial;
+        options.progress = Some(&tell);
+        let member: &MadeMember<'_> = &member;
+        options.member = self.args.verbose.then_some(member);
+        let leave_out: &LeaveOut<'_> = &leave_out;
+        options.leave_out = (!self.exclusion.is_empty()).then_some(leave_out);
+        let to = BufWriter::with_capacity(BUFFER, to);
+        let report = if self.paths.is_empty() {
+            to_tar_with(self.fs, &self.from.path, to, &options)
+        } else {
+            to_tar_of(self.fs, &self.paths, to, &options)
+        };
+        bar.finish();
+        let report = report.map_err(|e| match e.cause() {
+            Cause::Host { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+                Failure::PipeClosed
+            }
+            _ => self.from.failure(&e),
+        })?;
+        for problem in report.left_out.iter().chain(&report.incomplete) {
+            say(in_image(&self.from.image, problem));
+        }
+        for (count, told, what) in [
+            (report.left_out_count, &report.left_out, "were left out"),
+            (report.incomplete_count, &report.incomplete, "are not whole"),
+        ] {
+            let more = count - told.len() as u64;
+            if more > 0 {
+                say(format!("... and {more} more files {what}"));
+            }
+        }
+        if self.args.json {
+            for_programs(&report, &self.from.image)?;
+        }
+        verbose.finish(Ok(()))?;
+        Ok(report.left_out_count == 0 && report.incomplete_count == 0)
+    }
+}
+
+/// How an archive is compressed, if options say it.
+fn packing(args: &Tar) -> Option<Packing> {
+    match (args.gzip, args.zstd, args.xz) {
+        (true, ..) => Some(Packing::Gzip),
+        (_, true, _) => Some(Packing::Zstd),
+        (.., true) => Some(Packing::Xz),
+        _ => None,
+    }
 }

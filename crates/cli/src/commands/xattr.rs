@@ -7,6 +7,7 @@ use crate::images::change_each;
 use crate::output::Output;
 use crate::path::follow;
 use crate::record::hex;
+use crate::verbose::Verbose;
 use extant::{Escaped, Filesystem, SetXattr};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,7 @@ pub(super) fn run(args: &Xattr, location: &Whereabouts) -> Outcome {
             follow(fs, &at.path).map_err(|e| at.failure(&e))
         }
     };
+    let verbose = Verbose::new(args.verbose);
     match &args.what {
         XattrDo::Ls { path, values } => {
             let from = ImagePath::parse(path)?;
@@ -54,16 +56,24 @@ pub(super) fn run(args: &Xattr, location: &Whereabouts) -> Outcome {
                 (_, true) => SetXattr::Replace,
                 _ => SetXattr::Any,
             };
-            change_each(std::slice::from_ref(path), location, |fs, at, _| {
+            let done = change_each(std::slice::from_ref(path), location, |fs, at, _| {
                 fs.set_xattr_if(path_of(fs, at)?, name, &value, how)
-                    .map_err(|e| at.failure(&e))
-            })
+                    .map_err(|e| at.failure(&e))?;
+                let name = Escaped(name.as_bytes());
+                verbose.tell(format_args!("set {name} of {}", at.shown()));
+                Ok(())
+            });
+            verbose.finish(done)
         }
         XattrDo::Rm { path, name } => {
-            change_each(std::slice::from_ref(path), location, |fs, at, _| {
+            let done = change_each(std::slice::from_ref(path), location, |fs, at, _| {
                 fs.remove_xattr(path_of(fs, at)?, name)
-                    .map_err(|e| at.failure(&e))
-            })
+                    .map_err(|e| at.failure(&e))?;
+                let name = Escaped(name.as_bytes());
+                verbose.tell(format_args!("removed {name} of {}", at.shown()));
+                Ok(())
+            });
+            verbose.finish(done)
         }
     }
 }

@@ -2,11 +2,13 @@
 
 mod addresses;
 mod applying;
+mod as_cp;
 mod carriers;
 mod chains;
 mod checking;
 mod chunks;
 mod comparing;
+mod completing;
 mod container_images;
 mod converting;
 mod copying;
@@ -42,6 +44,7 @@ mod owners;
 mod quotas;
 mod reading;
 mod repairing;
+mod replacing;
 mod reproducibility;
 mod resizing;
 mod round_trips;

@@ -3,12 +3,14 @@
 use crate::support::{
     Place, as_mke2fs_keeps, change, extant, extant_with, faithful, on_a_terminal, small_plan,
 };
-use extant_testkit::oracle::mke2fs;
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::torture::TortureSpec;
 use extant_testkit::tree::{Compare, Tree};
+use std::path::Path;
 
 /// Extracts with the system's tar and compares.
 fn assert_extracts(place: &Place, archive: &str, plan: &TreePlan, compare: &Compare) {
@@ -254,4 +256,264 @@ fn compressed_archives_are_unpacked_beside_an_image_with_a_bare_name() {
         let file = format!("{}:/file", place.arg(image));
         assert_eq!(extant(["cat", &file]).ok().text(), "file");
     }
+}
+
+/// Extracts by GNU tar into a directory.
+fn by_gnu_tar(archive: &str, dir: &str) {
+    tool("tar")
+        .args([
+            "--xattrs",
+            "--xattrs-include=*",
+            "--acls",
+            "--numeric-owner",
+        ])
+        .args(["-xpf", archive, "-C", dir])
+        .ok();
+}
+
+#[test]
+fn an_archive_put_into_an_image_is_what_gnu_tar_extracts_under_a_mount() {
+    require!(Root, KernelExt4, TmpfsXattrs);
+    let place = Place::in_memory();
+    let plan = TortureSpec::small().for_image(4096, 256, false).plan();
+    let plan = plan.kept_by(TarForm::Pax);
+    let from = place.planted("from", &plan);
+    for (extension, compress) in [("tar", "cat"), ("tar.gz", "gzip -1"), ("tar.xz", "xz -0")] {
+        let archive = place.arg(&format!("a.{extension}"));
+        let script = format!(
+            "cd '{from}' && tar --xattrs --xattrs-include=* --acls --numeric-owner --sparse \
+             --format=pax -c . | {compress} > '{archive}'"
+        );
+        tool("sh").args(["-c", &script]).ok();
+        let image = place.arg("fs.img");
+        extant(["mkfs", "-q", "-f", "--size", "512M", &image]).ok();
+        extant(["mkdir", &format!("{image}:/srv")]).ok();
+        let into = format!("{image}:/srv");
+        if extension == "tar" {
+            extant_with(["tar", "-x", &into], |command| {
+                command.pipe_stdin(&archive).unwrap();
+            })
+            .ok();
+        } else {
+            extant(["tar", "-xf", &archive, &into]).ok();
+        }
+        assert_clean(Path::new(&image));
+        let srv = |image: &str, prepare: &dyn Fn(&Path)| {
+            let mount = KernelMount::mount(Path::new(image), Mode::ReadWrite, "");
+            prepare(&mount.join("srv"));
+            let tree = Tree::snapshot(&mount.join("srv"));
+            mount.unmount();
+            tree
+        };
+        let found = srv(&image, &|_| {});
+        extant(["mkfs", "-q", "-f", "--size", "512M", &image]).ok();
+        extant(["mkdir", &into]).ok();
+        let expected = srv(&image, &|dir| {
+            by_gnu_tar(&archive, &dir.display().to_string())
+        });
+        expected.assert_same(&found, &faithful());
+    }
+}
+
+#[test]
+fn an_archive_joins_and_replaces_what_is_there_as_gnu_tar_does() {
+    require!(Root, KernelExt4);
+    let place = Place::in_memory();
+    let mut plan = small_plan();
+    plan.dir("srv").mode(0o700);
+    plan.dir("srv/kept");
+    plan.file("srv/kept/stays", Content::filled(1, 10));
+    plan.file("srv/file", Content::filled(2, 100));
+    plan.hard_link("srv/other", "srv/file");
+    plan.symlink("srv/lib", "../usr/lib");
+    plan.symlink("srv/gone", "nowhere");
+    let image = place.kernel_image(&plan, 32 << 20, &[]);
+    let mut new = TreePlan::new();
+    new.dir("kept").mode(0o750).owner(3, 4);
+    new.file("kept/added", Content::filled(3, 20)).owner(3, 4);
+    new.file("kept/.wh.stays", Content::empty());
+    new.file("kept/.wh..wh..opq", Content::empty());
+    new.file("file", Content::filled(4, 5000)).mode(0o4755);
+    new.symlink("gone", "kept");
+    new.file("manifest.json", Content::filled(5, 30));
+    new.special("pipe", NodeKind::Fifo);
+    new.special("null", NodeKind::CharDevice(0, 0));
+    let from = place.planted("from", &new);
+    let archive = place.arg("a.tar");
+    tool("tar")
+        .args(["--format=pax", "-cf", &archive, "-C", &from])
+        .args(["kept", "file", "gone", "manifest.json", "pipe", "null"])
+        .ok();
+    let copy = place.arg("copy.img");
+    std::fs::copy(&image, &copy).unwrap();
+    let run = change(&image, ["tar", "-xvf", &archive, &format!("{image}:/srv")]).ok();
+    assert!(run.text().contains("replace /srv/file\n"), "{}", run.text());
+    let mount = KernelMount::mount(Path::new(&copy), Mode::ReadWrite, "");
+    by_gnu_tar(&archive, &mount.join("srv").display().to_string());
+    let expected = Tree::snapshot(mount.path());
+    mount.unmount();
+    // A directory that only gets other files keeps its time, as those of layers do.
+    let compare = Compare {
+        mtime: false,
+        ..faithful()
+    };
+    expected.assert_same(&crate::support::seen_by_linux(&image), &compare);
+}
+
+#[test]
+fn what_cannot_be_put_into_an_image_leaves_it_as_it_is() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let before = extant(["ls", "-lR", &image]).ok().text();
+    let archive = place.arg("a.tar");
+    extant(["tar", &image, "-f", &archive]).ok();
+    let mut bytes = std::fs::read(&archive).unwrap();
+    std::fs::write(place.join("short.tar"), &bytes[..bytes.len() / 2 - 300]).unwrap();
+    bytes[3] ^= 1;
+    std::fs::write(place.join("spoilt.tar"), &bytes).unwrap();
+    std::fs::write(place.join("large"), vec![7; 64 << 20]).unwrap();
+    tool("tar")
+        .args(["-cf", &place.arg("large.tar"), "-C"])
+        .arg(place.path())
+        .arg("large")
+        .ok();
+    tool("tar")
+        .args([
+            "-Pcf",
+            &place.arg("up.tar"),
+            "--transform",
+            "s,^,../,",
+            "-C",
+        ])
+        .arg(place.path())
+        .arg("short.tar")
+        .ok();
+    for name in ["short.tar", "spoilt.tar", "large.tar", "up.tar", "gone.tar"] {
+        let run = change(
+            &image,
+            ["tar", "-xf", &place.arg(name), &format!("{image}:/etc")],
+        );
+        assert_eq!(run.code, 1, "{name}: {}", run.stderr);
+        assert_eq!(extant(["ls", "-lR", &image]).ok().text(), before, "{name}");
+    }
+    for (args, word) in [
+        (
+            &["tar", "-x", "-f", &archive, &image, &image][..],
+            "name one",
+        ),
+        (&["tar", "-x", "-c", &image], "cannot be used with"),
+    ] {
+        let run = extant(args).fails_somehow();
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+    }
+    let run = change(
+        &image,
+        ["tar", "-xf", &archive, &format!("{image}:/etc/hostname")],
+    )
+    .fails(1);
+    assert!(run.stderr.contains("no directory"), "{}", run.stderr);
+}
+
+#[test]
+fn several_paths_are_one_archive_with_names_from_the_root() {
+    let place = Place::in_memory();
+    let plan = small_plan();
+    let image = place.image(&plan, &[]);
+    let at = |path: &str| format!("{image}:{path}");
+    let names = |args: &[&str]| {
+        let archive = place.arg("part.tar");
+        let all = [&["tar"], args, &["-o", &archive]].concat();
+        extant(all).ok();
+        let mut names: Vec<String> = tool("tar")
+            .args(["--quoting-style=escape", "-tf", &archive])
+            .ok()
+            .text()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    };
+    let all_of = |paths: &[&str]| {
+        let mut all: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        all.sort();
+        all
+    };
+    let etc = [
+        "etc/",
+        "etc/.hidden",
+        "etc/absolute",
+        "etc/hostname",
+        "etc/link",
+        "etc/up",
+    ];
+    assert_eq!(
+        names(&[&at("/etc/"), &at("/usr/pipe")]),
+        all_of(&[&etc[..], &["usr/pipe"]].concat())
+    );
+    // Nothing is there twice, whichever comes first.
+    for paths in [["/etc", "/etc/hostname"], ["/etc/hostname", "/etc"]] {
+        assert_eq!(names(&[&at(paths[0]), &at(paths[1])]), all_of(&etc));
+    }
+    assert_eq!(
+        names(&[
+            "--exclude",
+            "[ahu]*",
+            "--exclude",
+            "/etc/link",
+            &at("/[el]*"),
+            &at("/usr/pipe")
+        ]),
+        all_of(&["etc/", "etc/.hidden", "loop", "lost+found/", "usr/pipe"])
+    );
+    assert_eq!(
+        names(&["--exclude", "/usr", "--exclude", "link", &image]).len(),
+        1 + etc.len() - 1 + 2
+    );
+    // Links between them are links.
+    extant([
+        "tar",
+        &at("/usr/lib/again"),
+        &at("/usr/lib/libone.so"),
+        "-o",
+        &place.arg("l.tar"),
+    ])
+    .ok();
+    let told = tool("tar").args(["-tvf", &place.arg("l.tar")]).ok().text();
+    assert!(told.contains("link to usr/lib/again"), "{told}");
+    let run = extant(["tar", &at("/etc/../usr"), &at("/etc")]).fails(2);
+    assert!(run.stderr.contains(".."), "{}", run.stderr);
+    let other = place.arg("other.img");
+    std::fs::copy(&image, &other).unwrap();
+    let run = extant(["tar", &image, &other]).fails(2);
+    assert!(run.stderr.contains("two images"), "{}", run.stderr);
+    extant(["tar", &image, &at("/gone")]).fails(1);
+}
+
+#[test]
+fn archives_are_compressed_as_options_and_names_say() {
+    let place = Place::in_memory();
+    let image = place.image(&small_plan(), &[]);
+    let plain = extant(["tar", &image]).ok().stdout;
+    for (option, name, program) in [
+        ("-z", "a.tar.gz", "gzip"),
+        ("--zstd", "a.tar.zst", "zstd"),
+        ("-J", "a.tar.xz", "xz"),
+        ("", "b.tgz", "gzip"),
+        ("", "c.tar", "cat"),
+    ] {
+        extant(["tar", "-cf", &place.arg(name), &image]).ok();
+        let packed = std::fs::read(place.join(name)).unwrap();
+        let args: &[&str] = if program == "cat" { &[] } else { &["-dc"] };
+        let unpacked = tool(program).args(args).input(packed.clone()).ok().stdout;
+        assert!(unpacked == plain, "{name}");
+        if !option.is_empty() {
+            let again = extant(["tar", option, &image]).ok().stdout;
+            assert!(again == packed, "{option}");
+        }
+    }
+    let run = extant(["tar", "-f", &place.arg("d.tar.bz2"), &image]).fails(2);
+    assert!(run.stderr.contains(".bz2"), "{}", run.stderr);
+    let run = extant(["tar", "-v", &format!("{image}:/etc")]).ok();
+    assert!(run.stderr.contains("hostname\n"), "{}", run.stderr);
 }

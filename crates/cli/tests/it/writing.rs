@@ -111,10 +111,15 @@ const AS_COREUTILS: &[&str] = &[
     "chmod 700 @/deep/set/gid",
     "chmod 00700 @/deep/set/gid",
     "chmod a-w,+x @/etc/link",
+    "chmod -022 @/deep/two/c",
+    "chmod =4750 @/deep/two",
+    "chmod --reference @/deep/two/c @/etc/.hidden",
+    "chmod --reference @/gone @/etc/.hidden",
     "chown 1000 @/etc/.hidden",
     "chown 5:6 @/deep/two/c",
     "chown -R :77 @/deep",
     "chown -h 8:9 @/etc/absolute",
+    "chown --reference @/etc/.hidden @/etc/hostname",
     "rm @/etc",
     "rm @/nothing",
     "rm -f @/nothing @/etc/up",
@@ -156,6 +161,169 @@ fn commands_do_what_coreutils_do_under_a_mount() {
         ..Compare::default()
     };
     expected.assert_same(&seen_by_linux(&image.path), &compare);
+}
+
+/// As [`AS_COREUTILS`], with patterns that a shell expands under the mount, and we in the image.
+const PATTERNS: &[&str] = &[
+    "mkdir @/g @/g/one @/g/two",
+    "touch @/g/a1 @/g/a2 @/g/b1 @/g/.hidden @/g/one/x @/g/two/x",
+    "chmod 600 @/g/a* @/g/*/x",
+    "chmod -R u=rwX,g= @/g/[ot]*",
+    "chown 3:4 @/g/?1",
+    "chown -R 5 @/g/t*",
+    "touch -d @5 @/g/*",
+    "mkdir @/g/o*e/deep",
+    "mv @/g/b* @/usr",
+    "ln @/usr/b* @/g",
+    "mv @/g/[ab]1 @/g/two",
+    "rm @/g/a*",
+    "rm @/g/zz*",
+    "rm -f @/g/zz*",
+    "rm @/g/*",
+    "rm -rf @/g/*",
+    "rmdir @/g",
+    "rm -r @/usr/l*/*.so @/usr/[p]ipe",
+];
+
+#[test]
+fn patterns_mean_in_an_image_what_they_mean_under_a_mount() {
+    require!(Root, KernelExt4);
+    let image = Image::new();
+    let copy = copy_of(&image.path, &image.place.arg("copy.img"));
+    let mount = KernelMount::mount(Path::new(&copy), Mode::ReadWrite, "");
+    let root = mount.path().display().to_string();
+    for line in PATTERNS {
+        let ours = image.run(&line.replace("rmdir", "rm -d"));
+        let theirs = line.replace("@/", &format!("{root}/"));
+        let script = format!("umask 022; {theirs}");
+        let theirs = tool("sh").args(["-c", &script]).run();
+        let (ours_code, theirs_code) = (ours.code.min(1), theirs.code.min(1));
+        assert_eq!(ours_code, theirs_code, "{line}: {}{theirs}", ours.stderr);
+    }
+    let expected = Tree::snapshot(mount.path());
+    mount.unmount();
+    let compare = Compare {
+        mtime: false,
+        nlink: true,
+        ..Compare::default()
+    };
+    expected.assert_same(&seen_by_linux(&image.path), &compare);
+    // All that is in the root, but for what checkers need.
+    let run = image.run("rm -rf @/*").ok();
+    assert!(run.stderr.contains("lost+found stays"), "{}", run.stderr);
+    assert_eq!(image.list("/"), ".\n..\nlost+found\n");
+    image.run("rm -rf @/*").ok();
+    image.run("rm -r @/lost+found").ok();
+    assert_eq!(image.list("/"), ".\n..\n");
+}
+
+#[test]
+fn what_is_made_gets_the_owner_and_the_permissions_that_are_asked_for() {
+    require!(KernelExt4);
+    let image = Image::new();
+    let passwd = "me:x:1000:1001::/home/me:/bin/sh\n";
+    image.write("/etc/passwd", passwd);
+    image.write("/etc/group", "users:x:100:\n");
+    let put = |args: &[&str]| {
+        extant_with(args, |command| {
+            command.write_stdin("text");
+        })
+    };
+    image.run("mkdir -p -m 2750 --owner me: @/a/b").ok();
+    image
+        .run("touch --owner 7 --group users --mode 4711 @/a/f")
+        .ok();
+    image.run("ln -s --owner 8:9 target @/a/l").ok();
+    image.run("mknod -m 2600 --group 5 @/a/p p").ok();
+    put(&["write", "-m", "4750", "--owner", "me", &image.at("/a/w")]).ok();
+    // What is there keeps what it has.
+    image.run("touch --owner 66 --mode 600 @/a/f").ok();
+    put(&["write", "--owner", "66", &image.at("/a/w")]).ok();
+    std::fs::create_dir(image.place.join("d")).unwrap();
+    std::fs::write(image.place.join("d/x"), "x").unwrap();
+    let from = image.place.arg("d");
+    image
+        .run(&format!(
+            "cp -r --owner me:users --mode u=rwXs,go= {from} @/a/d"
+        ))
+        .ok();
+    image
+        .run(&format!("cp -a --group 77 --mode 640 {from}/x @/a/x"))
+        .ok();
+    image
+        .run(&format!("cp --mode 600 --owner 12 {from}/x @/a/f"))
+        .ok();
+    let linux = seen_by_linux(&image.path);
+    for (path, owner, mode) in [
+        ("a", (1000, 1001), 0o755),
+        ("a/b", (1000, 1001), 0o2750),
+        ("a/f", (12, 100), 0o600),
+        ("a/l", (8, 9), 0o777),
+        ("a/p", (0, 5), 0o2600),
+        ("a/w", (1000, 0), 0o4750),
+        ("a/d", (1000, 100), 0o4700),
+        ("a/d/x", (1000, 100), 0o4600),
+        ("a/x", (0, 77), 0o640),
+    ] {
+        let found = &linux.entries[path.as_bytes()];
+        assert_eq!((found.uid, found.gid), owner, "{path}");
+        assert_eq!(found.mode, mode, "{path}");
+    }
+    for (line, word) in [
+        ("ln --owner 5 @/a/f @/a/g", "symbolic links"),
+        ("mkdir --owner 5:6 --group 7 @/x", "says a group"),
+        ("mkdir --owner nobody @/x", "nobody"),
+        ("touch --mode 9 @/x", "no mode"),
+    ] {
+        let run = image.run(line).fails_somehow();
+        assert!(run.stderr.contains(word), "{line}: {}", run.stderr);
+    }
+    assert!(!image.list("/").contains("x\n"), "{}", image.list("/"));
+}
+
+#[test]
+fn what_was_done_is_told_when_that_is_asked_for() {
+    let image = Image::new();
+    let said = |line: &str| {
+        let run = image.run(line).ok();
+        run.text().replace(&image.path, "@")
+    };
+    assert_eq!(said("mkdir @/quiet"), "");
+    assert_eq!(
+        said("mkdir -pv @/a/b"),
+        "created directory @:/a\ncreated directory @:/a/b\n"
+    );
+    assert_eq!(
+        said("touch -v @/a/f @/etc/hostname"),
+        "created @:/a/f\ntouched @:/etc/hostname\n"
+    );
+    assert_eq!(said("mv -v @/a/f @/a/b"), "renamed @:/a/f -> @:/a/b/f\n");
+    assert_eq!(said("ln -v @/a/b/f @/a/g"), "@:/a/g => /a/b/f\n");
+    assert_eq!(said("ln -sv target @/a/s"), "@:/a/s -> target\n");
+    assert_eq!(said("chmod -v 600 @/a/g"), "mode of @:/a/g: 0644 -> 0600\n");
+    assert_eq!(said("chown -v 3:4 @/a/g"), "owner of @:/a/g: 3:4\n");
+    let flags = said("chattr -v +d @/a/g");
+    assert!(flags.starts_with("flags of @:/a/g: ------d"), "{flags}");
+    assert_eq!(
+        said("xattr set -v @/a/g user.x y"),
+        "set user.x of @:/a/g\n"
+    );
+    assert_eq!(
+        said("xattr rm -v @/a/g user.x"),
+        "removed user.x of @:/a/g\n"
+    );
+    assert_eq!(said("rm -v @/a/g"), "removed @:/a/g\n");
+    let mut removed: Vec<String> = said("rm -rv @/a").lines().map(str::to_owned).collect();
+    assert_eq!(removed.last().unwrap(), "removed directory @:/a");
+    removed.sort();
+    let expected = [
+        "removed @:/a/b/f",
+        "removed @:/a/s",
+        "removed directory @:/a",
+        "removed directory @:/a/b",
+    ];
+    assert_eq!(removed, expected);
+    assert!(!image.list("/").contains("a\n"));
 }
 
 #[test]

@@ -80,10 +80,22 @@ impl Maker<'_> {
         new: bool,
         missing: &mut Vec<Missing>,
     ) {
+        let was_private = new && (inode.is_dir() || self.preserve.xattrs);
+        self.attributes_of_new(host, inode, was_private, missing);
+    }
+
+    /// As [`attributes`](Self::attributes), of something that `was_private` so far or not.
+    pub(super) fn attributes_of_new(
+        &mut self,
+        host: Host<'_>,
+        inode: &Inode,
+        was_private: bool,
+        missing: &mut Vec<Missing>,
+    ) {
         let has_owner = !self.preserve.owner || self.owner(host, inode, missing);
         let has_list = self.preserve.xattrs && self.xattrs(host, inode, missing);
         if inode.file_type() != FileType::Symlink
-            && let Some(mode) = self.mode(inode, new, has_owner, has_list)
+            && let Some(mode) = self.mode(inode, was_private, has_owner, has_list)
             && let Err(errno) = host.chmod(mode)
         {
             let mode = mode.bits() as u16;
@@ -156,7 +168,13 @@ impl Maker<'_> {
     /// The mode to set, if one is to be set. A file that did not get its owner is not given the
     /// owner's powers, and one that did not get its access control list gives its group no more
     /// than that list did.
-    fn mode(&self, inode: &Inode, new: bool, has_owner: bool, has_list: bool) -> Option<Mode> {
+    fn mode(
+        &self,
+        inode: &Inode,
+        was_private: bool,
+        has_owner: bool,
+        has_list: bool,
+    ) -> Option<Mode> {
         let bits = inode.disk().mode.permissions();
         if self.preserve.mode {
             let mut kept = if has_owner { bits } else { bits & 0o1777 };
@@ -165,8 +183,7 @@ impl Maker<'_> {
             }
             return Some(Mode::from_raw_mode(kept.into()));
         }
-        let was_made_private = inode.is_dir() || self.preserve.xattrs;
-        (new && was_made_private).then(|| permissions(inode) & !umask())
+        was_private.then(|| permissions(inode) & !umask())
     }
 }
 

@@ -3,9 +3,10 @@
 use super::attributes::{self, Host};
 use super::gaps::Gaps;
 use super::missing::Missing;
+use super::older::Older;
 use super::plan::{Item, Place, Plan};
 use super::target::OpenDirs;
-use super::{Preserve, Report};
+use super::{Existing, Preserve, Report};
 use crate::mount::Mount;
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
@@ -36,6 +37,7 @@ pub(super) struct Maker<'a> {
     pub(super) mount: &'a Mount,
     pub(super) plan: &'a Plan,
     pub(super) preserve: Preserve,
+    pub(super) existing: Existing,
     pub(super) devices: bool,
     /// Whether a file is made of which parts cannot be read.
     pub(super) partial: bool,
@@ -116,9 +118,53 @@ impl Maker<'_> {
         count
     }
 
-    /// Makes a file that is no directory. Returns the bytes of content written.
-    pub(super) fn item(&mut self, dirs: &mut OpenDirs<'_>, item: &Item) -> Result<u64, Failure> {
-        self.file(dirs, item.place, item.ino, Vec::new())
+    /// Makes a file that is no directory. Returns the bytes of content written, or nothing if what
+    /// is there stays.
+    pub(super) fn item(
+        &mut self,
+        dirs: &mut OpenDirs<'_>,
+        item: &Item,
+    ) -> Result<Option<u64>, Failure> {
+        if self.stays(dirs, item.place, item.ino)? {
+            return Ok(None);
+        }
+        self.file(dirs, item.place, item.ino, Vec::new()).map(Some)
+    }
+
+    /// Whether what is in a place stays there, and nothing is copied. What does not is removed, if
+    /// that comes first.
+    pub(super) fn stays(
+        &self,
+        dirs: &mut OpenDirs<'_>,
+        place: Place,
+        ino: Ino,
+    ) -> Result<bool, Failure> {
+        if self.existing == Existing::Replace {
+            return Ok(false);
+        }
+        let dir = dirs.get(place.dir).map_err(host("open the directory of"))?;
+        let name = self.plan.name(place.name);
+        let there = match extant_host::statx(dir, name) {
+            Ok(there) => there,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(Failure::Host("look at", errno)),
+        };
+        let is_dir = HostType::from_raw_mode(there.stx_mode.into()) == HostType::Directory;
+        match self.existing {
+            Existing::Replace => Ok(false),
+            Existing::Keep => Ok(true),
+            // A directory that is in the way is said when the file is made.
+            Existing::KeepNewer | Existing::RemoveFirst if is_dir => Ok(false),
+            Existing::KeepNewer => {
+                let source = self.fs.inode(ino)?.disk().mtime;
+                let time = there.stx_mtime;
+                Ok((time.tv_sec, time.tv_nsec) >= (source.secs, source.nanos))
+            }
+            Existing::RemoveFirst => {
+                extant_host::unlinkat(dir, name).map_err(host("remove"))?;
+                Ok(false)
+            }
+        }
     }
 
     /// Makes the file of an inode in a place; what it lacks already is given.
@@ -190,10 +236,27 @@ impl Maker<'_> {
         let mode = self.first_mode(inode);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let create = |name: &[u8]| extant_host::openat(dir, name, flags, mode);
-        put(dir, name, "create", create, |file, _| {
+        // What is made beside an older file has that file's permissions in the end.
+        let create = |new: &[u8]| {
+            let mode = if new == name { mode } else { PRIVATE };
+            extant_host::openat(dir, new, flags, mode)
+        };
+        put(dir, name, "create", create, |file, used| {
             self.content(file.as_fd(), inode, gaps)?;
-            self.attributes(Host::Open(file.as_fd()), inode, true, missing);
+            let kept = self.preserve;
+            let keeps_own = kept.mode || kept.owner || kept.times || kept.xattrs;
+            let older = if used == name || keeps_own {
+                None
+            } else {
+                Older::find(dir, name)
+            };
+            match older {
+                Some(older) => older.give(dir, used, file.as_fd(), missing),
+                None => {
+                    let is_private = used != name || kept.xattrs;
+                    self.attributes_of_new(Host::Open(file.as_fd()), inode, is_private, missing);
+                }
+            }
             Ok(())
         })?;
         self.report.files += 1;

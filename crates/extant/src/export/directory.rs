@@ -11,7 +11,7 @@ use super::large::MOST_READERS;
 use super::missing::{Attribute, Missing};
 use super::plan::{Item, Link, Place, Plan, ROOT};
 use super::target::OpenDirs;
-use super::{ExportOptions, Progress, Report, data_limit};
+use super::{Existing, ExportOptions, Progress, Report, data_limit};
 use crate::path::LastLink;
 use crate::{Error, Filesystem, Result};
 use extant_core::ops::{self, Ahead};
@@ -67,8 +67,7 @@ pub fn to_directory(
     let inode = fs.inode(path, LastLink::Keep)?;
     let mut report = Report::default();
     let (plan, root, how, dest) = if inode.is_dir() {
-        let links = options.preserve.links;
-        let plan = Plan::of_directory(fs.fs(), path, &inode, links, &mut report);
+        let plan = Plan::of_directory(fs, path, &inode, options, &mut report);
         let (root, how) = open_destination(dest)?;
         (plan, root, how, dest)
     } else {
@@ -159,6 +158,30 @@ impl<'a> Export<'a> {
         }
     }
 
+    /// Tells of a file that was made.
+    fn tell(&self, place: Place) {
+        if let Some(made) = self.options.made {
+            made(
+                &self.plan.image_path(place),
+                &self.dest.join(self.plan.below(place)),
+            );
+        }
+    }
+
+    /// Tells of a directory that was made.
+    fn tell_dir(&self, dir: u32) {
+        if let Some(made) = self.options.made {
+            let below = self.plan.dir_below(dir);
+            // Joining nothing would put a `/` behind it.
+            let on_host = if dir == ROOT {
+                self.dest.to_owned()
+            } else {
+                self.dest.join(below)
+            };
+            made(&self.plan.dir_image_path(dir), &on_host);
+        }
+    }
+
     fn open_dirs(&self) -> OpenDirs<'a> {
         OpenDirs::new(self.plan, self.root, self.threads)
     }
@@ -169,6 +192,7 @@ impl<'a> Export<'a> {
             mount: self.fs.mount(),
             plan: self.plan,
             preserve: self.options.preserve,
+            existing: self.options.existing,
             devices: self.options.devices,
             partial: self.options.partial,
             #[cfg(feature = "verity")]
@@ -224,6 +248,9 @@ impl<'a> Export<'a> {
             };
             match outcome {
                 Ok(how) => {
+                    if how == Made::New {
+                        self.tell_dir(index);
+                    }
                     report.directories += 1;
                     if let Some(slot) = made.get_mut(index as usize) {
                         *slot = how;
@@ -303,7 +330,13 @@ impl<'a> Export<'a> {
                     continue;
                 }
                 match maker.item(dirs, item) {
-                    Ok(written) => bytes += written,
+                    Ok(Some(written)) => {
+                        self.tell(item.place);
+                        bytes += written;
+                    }
+                    // Other names of it are files of their own.
+                    Ok(None) if maker.existing == Existing::Keep => failed.push(item.place),
+                    Ok(None) => {}
                     Err(failure) => {
                         if failure.is_final() {
                             self.stop.store(true, Ordering::Relaxed);
@@ -338,7 +371,19 @@ impl<'a> Export<'a> {
                 Some(&other) => Some(other),
                 None => (!failed.contains(&link.target)).then_some(link.target),
             };
-            match self.link(&mut maker, &mut dirs, link, target) {
+            match maker.stays(&mut dirs, link.place, link.ino) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(failure) => {
+                    maker.problem(link.place, failure);
+                    continue;
+                }
+            }
+            let linked = self.link(&mut maker, &mut dirs, link, target);
+            if linked.is_ok() {
+                self.tell(link.place);
+            }
+            match linked {
                 Ok(true) => maker.report.hard_links += 1,
                 Ok(false) => {
                     instead.insert(link.target, link.place);

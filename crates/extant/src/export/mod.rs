@@ -7,6 +7,7 @@
 //! | `create` | making one file and filling it, beside an older one if there is one |
 //! | `large` | the content of large files of images behind servers |
 //! | `attributes` | giving it what it had besides content |
+//! | `older` | what the file had that it takes the place of |
 //! | `missing` | what it could not be given |
 //! | `gaps` | what of its content could not be read |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
@@ -21,7 +22,8 @@
 //! - Content counts for more than anything else: a file whose owner, mode, attribute or time cannot
 //!   be set is there, whole, and the report says what it lacks.
 //! - An older file is replaced by a rename once the new one is complete, and stays whatever fails
-//!   before.
+//!   before. Where nothing is kept of the image's file, the new one has what the older one had
+//!   besides content.
 //! - The host is asked through the C library, so that `fakeroot` and `pseudo` are heard.
 //! - Memory grows with the number of names, not with the amount of data, and the amount of data is
 //!   bounded by the size of the file system.
@@ -32,6 +34,7 @@ mod directory;
 mod gaps;
 mod large;
 mod missing;
+mod older;
 mod plan;
 mod tar;
 mod target;
@@ -39,10 +42,11 @@ mod target;
 pub use directory::to_directory;
 pub use gaps::Unread;
 pub use missing::{Attribute, Missing};
-pub use tar::{LayerOptions, TarOptions, TarReport, to_layer, to_tar, to_tar_with};
+pub use tar::{LayerOptions, TarOptions, TarReport, to_layer, to_tar, to_tar_of, to_tar_with};
 
 use crate::Error;
 use std::fmt;
+use std::path::Path;
 
 /// Problems kept in a [`Report`]; more are only counted.
 const MOST_PROBLEMS: usize = 1000;
@@ -86,6 +90,31 @@ impl Preserve {
     };
 }
 
+/// Tells whether a file is left out, a directory with all that is in it: by its names from the
+/// start on, and whether it is a directory.
+pub type LeaveOut<'a> = dyn Fn(&[&[u8]], bool) -> bool + Sync + 'a;
+
+/// Takes the path of a file in the image, and the path of what was made of it on the host.
+pub type MadeFile<'a> = dyn Fn(&Path, &Path) + Sync + 'a;
+
+/// Takes the name of a member of an archive that was written.
+pub type MadeMember<'a> = dyn Fn(&[u8]) + 'a;
+
+/// What becomes of a file of the destination that has the name of one that is copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Existing {
+    /// It is replaced once the new one is complete.
+    #[default]
+    Replace,
+    /// It stays, and nothing is copied.
+    Keep,
+    /// It stays if it was changed as late as the one in the image, or later.
+    KeepNewer,
+    /// It is removed before the new one is made.
+    RemoveFirst,
+}
+
 /// How [`to_directory`] works. Made with [`ExportOptions::new`], changed field by field.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
@@ -103,6 +132,15 @@ pub struct ExportOptions<'a> {
     /// One that differs is a problem, and is not there.
     #[cfg(feature = "verity")]
     pub verify: bool,
+    /// What becomes of files that are there.
+    pub existing: Existing,
+    /// Whether symbolic links below the start are followed, inside the image: what they lead to is
+    /// copied under their names.
+    pub follow: bool,
+    /// Which files are left out.
+    pub leave_out: Option<&'a LeaveOut<'a>>,
+    /// Called by any thread for each file that was made.
+    pub made: Option<&'a MadeFile<'a>>,
     /// Called by any thread as the work goes on.
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
@@ -118,6 +156,10 @@ impl ExportOptions<'_> {
             partial: false,
             #[cfg(feature = "verity")]
             verify: false,
+            existing: Existing::Replace,
+            follow: false,
+            leave_out: None,
+            made: None,
             progress: None,
         }
     }
@@ -129,6 +171,8 @@ impl fmt::Debug for ExportOptions<'_> {
             .field("preserve", &self.preserve)
             .field("threads", &self.threads)
             .field("devices", &self.devices)
+            .field("existing", &self.existing)
+            .field("follow", &self.follow)
             .finish_non_exhaustive()
     }
 }

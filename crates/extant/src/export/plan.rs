@@ -3,10 +3,11 @@
 //! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes.
 //! Depth has no limit: a directory is entered once, so there is an end to it.
 
-use super::Report;
+use super::{ExportOptions, LeaveOut, Report};
+use crate::path::LastLink;
 use crate::read_dir::{Listing, is_sound_name, join};
 use crate::scouts::Scouts;
-use crate::{Cause, Error, FileType};
+use crate::{Cause, Error, FileType, Filesystem};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
 use extant_core::ops::{self, Ahead};
@@ -88,6 +89,9 @@ pub(super) struct Plan {
 
 /// Files from this size on are started first, so that no thread is left with one at the end.
 const LARGE: u64 = 8 << 20;
+/// Where links are followed, names for each inode of the image at most: links to directories with
+/// links to directories can lead to more than any memory holds.
+const MOST_TIMES: u64 = 4;
 /// Added to the position of files that are not large.
 const NOT_LARGE: u64 = 1 << 63;
 /// Directories nested deeper than this are far from each other, whatever the order of their files
@@ -99,18 +103,21 @@ const LIES_DEEP: u64 = NOT_LARGE | 1 << 62;
 impl Plan {
     /// The plan for what is below a directory.
     pub(super) fn of_directory(
-        fs: &Arc<Fs>,
+        whole: &Filesystem,
         path: &Path,
         root: &Inode,
-        links: bool,
+        options: &ExportOptions<'_>,
         report: &mut Report,
     ) -> Self {
+        let fs = whole.fs();
         let mut plan = Self::empty(path, Some(root.ino()));
         let mut scan = Scan {
             fs,
             scouts: Scouts::start(fs, root.ino(), Ahead::Maps),
             entered: HashSet::from([root.ino()]),
-            linked: links.then(HashMap::new),
+            linked: options.preserve.links.then(HashMap::new),
+            leave_out: options.leave_out,
+            follow: options.follow.then_some(whole),
         };
         // Directories to be listed, the next one last.
         let mut rest = Vec::new();
@@ -225,9 +232,14 @@ impl Plan {
 struct Scan<'a> {
     fs: &'a Fs,
     scouts: Option<Scouts>,
+    /// Directories that were come to; not asked where links are followed, as one may then be below
+    /// several others.
     entered: HashSet<Ino>,
     /// First place of each file with several names, if links are kept.
     linked: Option<HashMap<Ino, Place>>,
+    leave_out: Option<&'a LeaveOut<'a>>,
+    /// The file system, if symbolic links are followed.
+    follow: Option<&'a Filesystem>,
 }
 
 impl Scan<'_> {
@@ -253,6 +265,14 @@ impl Scan<'_> {
         }
         let mut before: &[u8] = b"";
         for (name, ino) in listing.iter() {
+            if self.is_endless(plan) {
+                let cause = Cause::NotKept(
+                    "symbolic links lead to several times as many files as the image has, and these \
+                     are left out from here on",
+                );
+                rest.clear();
+                return report.problem(Error::new(join(&path(plan), name), cause));
+            }
             let entry = if !is_sound_name(name) {
                 Err(Cause::BadName)
             } else if name == before {
@@ -279,11 +299,21 @@ impl Scan<'_> {
         name: &[u8],
         ino: Ino,
     ) -> Result<(), Cause> {
-        let inode = self.fs.named_inode(ino).map_err(Cause::engine)?;
+        let mut inode = self.fs.named_inode(ino).map_err(Cause::engine)?;
+        let mut ino = ino;
+        if let Some(fs) = self.follow
+            && inode.file_type() == FileType::Symlink
+        {
+            let path = join(&plan.dir_image_path(dir), name);
+            let led_to = fs.inode(&path, LastLink::Follow);
+            inode = led_to.map_err(Error::into_cause)?;
+            ino = inode.ino();
+        }
+        if self.is_left_out(plan, dir, name, inode.is_dir()) {
+            return Ok(());
+        }
         if inode.is_dir() {
-            if !self.entered.insert(ino) {
-                return Err(Cause::DirectoryTwice);
-            }
+            self.enter(plan, dir, ino)?;
             let name = plan.keep(name);
             rest.push(Dir {
                 parent: dir,
@@ -297,7 +327,8 @@ impl Scan<'_> {
             dir,
             name: plan.keep(name),
         };
-        if inode.disk().links > 1
+        // What links lead to has their names, too.
+        if (inode.disk().links > 1 || self.follow.is_some())
             && let Some(linked) = &mut self.linked
         {
             if let Some(&target) = linked.get(&ino) {
@@ -316,6 +347,51 @@ impl Scan<'_> {
                 position(self.fs, &inode)
             },
         });
+        Ok(())
+    }
+}
+
+impl Scan<'_> {
+    fn is_left_out(&self, plan: &Plan, dir: u32, name: &[u8], is_dir: bool) -> bool {
+        let Some(leave_out) = self.leave_out else {
+            return false;
+        };
+        let mut names = vec![name];
+        let mut at = dir;
+        while at != ROOT {
+            let above = plan.dir(at);
+            names.push(plan.name(above.name));
+            at = above.parent;
+        }
+        names.reverse();
+        leave_out(&names, is_dir)
+    }
+
+    /// Whether links lead to so much that there may be no end to it. An image has so many inodes.
+    fn is_endless(&self, plan: &Plan) -> bool {
+        let most = u64::from(self.fs.geometry().inodes_count()).saturating_mul(MOST_TIMES);
+        self.follow.is_some() && plan.count() > most
+    }
+
+    /// Refuses to go into a directory for ever.
+    fn enter(&mut self, plan: &Plan, parent: u32, ino: Ino) -> Result<(), Cause> {
+        if self.follow.is_none() {
+            let is_new = self.entered.insert(ino);
+            return is_new.then_some(()).ok_or(Cause::DirectoryTwice);
+        }
+        let mut at = parent;
+        loop {
+            let above = plan.dir(at);
+            if above.ino == Some(ino) {
+                return Err(Cause::NotKept(
+                    "a symbolic link leads to a directory that it is in, and is not followed",
+                ));
+            }
+            if at == ROOT {
+                break;
+            }
+            at = above.parent;
+        }
         Ok(())
     }
 }

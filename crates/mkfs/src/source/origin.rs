@@ -20,6 +20,8 @@ pub(super) enum Form {
     OciArchive,
     /// What `docker save` writes.
     DockerArchive,
+    /// An archive that is nothing else.
+    Archive,
     /// Files in an image of a file system.
     Image,
 }
@@ -45,6 +47,16 @@ impl Source {
             tag: None,
             excludes: Excludes::default(),
             reader: None,
+        }
+    }
+
+    /// Takes an archive for one, whatever names it has: no container image is looked for in it. `-`
+    /// is the standard input.
+    #[must_use]
+    pub fn archive(path: impl Into<PathBuf>) -> Self {
+        Self {
+            form: Form::Archive,
+            ..Self::at(path)
         }
     }
 

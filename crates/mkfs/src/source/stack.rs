@@ -261,9 +261,10 @@ impl<'a> Read<'a> {
                     path: path.to_owned(),
                 })
             }
-            Form::ByContent | Form::Image => {
+            Form::ByContent | Form::Image | Form::Archive => {
                 let bytes = settle(path, &self.tar)?;
-                let survey = survey(&bytes, path)?;
+                let mut survey = survey(&bytes, path)?;
+                survey.may_be_image &= source.form() != Form::Archive;
                 // An archive that cannot be read alone, such as for its whiteouts, is no image.
                 let tree = survey
                     .may_be_image

@@ -24,6 +24,8 @@ pub enum Whiteouts {
     Overlay,
     /// A source with a whiteout is refused.
     Refuse,
+    /// They are files like others, which is what they are in an archive that is no layer.
+    Keep,
 }
 
 impl FromStr for Whiteouts {

@@ -70,6 +70,70 @@ const WORDS: Words = Words {
     placed: "what the layers say",
 };
 
+/// An archive to be put into a directory.
+pub(super) struct Extract<'a> {
+    /// `-` is standard input.
+    pub(super) archive: &'a Path,
+    pub(super) into: &'a ImagePath,
+    pub(super) exclude: &'a [OsString],
+    /// Whether to say what changes.
+    pub(super) verbose: bool,
+}
+
+/// Puts an archive into a directory of an image, name by name as it has them: as layers are put
+/// there, but that it is none.
+pub(super) fn extract(asked: &Extract<'_>, location: &Whereabouts) -> Outcome {
+    let patterns = asked.exclude.iter().map(|pattern| pattern.as_bytes());
+    let mut options = SourceOptions::default();
+    options.excludes =
+        Excludes::new(patterns).map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
+    options.whiteouts = Some(Whiteouts::Keep);
+    options.spool_dir = spool_dir(asked.into);
+    let mut what = Asked {
+        layers: vec![Source::archive(asked.archive)],
+        options,
+        owner: None,
+        owners: Owners::default(),
+        root: asked.into.path.clone(),
+    };
+    let mut images = Images::new(location);
+    let done = (|| {
+        let fs = images.writable(asked.into)?;
+        let root = root_of(&fs, asked.into, &what.root)?;
+        let stage = root.join(STAGE);
+        let placing = Placing {
+            fs: &fs,
+            image: asked.into,
+            stage: &stage,
+            threads: 0,
+            words: Words {
+                nothing: "nothing was extracted",
+                placed: "what the archive says",
+            },
+        };
+        placing.clear_the_last()?;
+        let base = ImageBase::new(&fs, &asked.into.image, &root);
+        let tree = tree_of(&mut what, base, inode_size(&fs, asked.into)?)?;
+        let steps = Steps::new(&fs, asked.into, tree, &root, &stage)?;
+        steps.fit(&fs, asked.into)?;
+        placing.run(&steps)?;
+        if !asked.verbose {
+            return Ok(());
+        }
+        let mut output = Output::new();
+        tell_changes(&mut output, &steps)?;
+        output.finish()
+    })();
+    images.close(done)
+}
+
+/// Where streams are kept while they are read: beside the image, where there is room for one.
+fn spool_dir(image: &ImagePath) -> Option<PathBuf> {
+    let path = image.image.path()?;
+    let dir = parent_of(path);
+    (path.is_file() && dir.is_dir()).then(|| dir.to_owned())
+}
+
 /// What was asked for, checked.
 struct Asked {
     layers: Vec<Source>,
@@ -120,8 +184,7 @@ impl Asked {
                     layer.leave_out(pattern).map_err(Failure::new)?;
                 }
             }
-            let dir = parent_of(path);
-            options.spool_dir = (path.is_file() && dir.is_dir()).then(|| dir.to_owned());
+            options.spool_dir = spool_dir(image);
         }
         let owner = args.owner.as_deref().map(Owner::from_str).transpose();
         if !args.root.as_bytes().starts_with(b"/") {
@@ -263,13 +326,18 @@ fn tell_programs(args: &Apply, image: &ImagePath, steps: &Steps) -> Outcome {
     output.finish()
 }
 
+fn tell_changes(output: &mut Output, steps: &Steps) -> Outcome {
+    for (change, path) in steps.changes() {
+        write!(output, "{} ", change.word())?;
+        output.name_line(path.as_os_str().as_bytes())?;
+    }
+    Ok(())
+}
+
 fn tell(args: &Apply, image: &ImagePath, steps: &Steps) -> Outcome {
     let mut output = Output::new();
     if args.dry_run {
-        for (change, path) in steps.changes() {
-            write!(output, "{} ", change.word())?;
-            output.name_line(path.as_os_str().as_bytes())?;
-        }
+        tell_changes(&mut output, steps)?;
     }
     let counts = steps.counts();
     writeln!(

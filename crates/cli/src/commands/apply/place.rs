@@ -14,6 +14,7 @@ use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{ImagePath, shown};
 use crate::images::Problems;
 use crate::path::look_at_link;
+use crate::verbose::Verbose;
 use extant::{Error, Escaped, Filesystem};
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,7 @@ impl Placing<'_> {
             fs: self.fs,
             dest: self.image,
             threads: self.threads,
+            verbose: &Verbose::new(false),
             place_of: &place_of,
         };
         self.make(&files, steps)?;

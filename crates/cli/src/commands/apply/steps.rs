@@ -96,11 +96,11 @@ pub(in crate::commands) struct Steps {
     /// Where that is done: in the stage, which has the rules of the root, and in directories of it.
     pub(in crate::commands) workshops: Vec<Workshop>,
     /// What is made beside the rest.
-    pub(in crate::commands) staged: Plan,
+    pub(in crate::commands) staged: Plan<'static>,
     pub(in crate::commands) moves: Vec<Move>,
     pub(in crate::commands) removals: Vec<Removal>,
     /// Directories that are there and get what a layer says of them.
-    pub(in crate::commands) described: Plan,
+    pub(in crate::commands) described: Plan<'static>,
     pub(in crate::commands) touched: Vec<Touched>,
     /// Blocks that what is made takes at least.
     blocks: u64,

@@ -2,29 +2,53 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `rules` | what is copied: patterns, symbolic links, files that are there |
 //! | `out` | from images to the host |
 //! | `into` | into an image, from the host or from images |
+//! | `stream` | the content of a file to standard output, a pipe or a device |
 
 pub(super) mod into;
 mod out;
+pub(super) mod rules;
+mod stream;
 
 use crate::args::{Cp, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
+use crate::verbose::Verbose;
 use extant::Escaped;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+/// Standard input as a source, and standard output as the destination.
+const STREAM: &str = "-";
+
 pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
-    let Some((dest, sources)) = args
-        .paths
-        .split_last()
-        .filter(|(_, others)| !others.is_empty())
-    else {
-        return Err(Failure::usage(
-            "nothing to copy: name a file and where to put it",
-        ));
+    let (dest, sources) = match (&args.target_directory, args.paths.split_last()) {
+        (Some(dir), Some(_)) => (dir, &args.paths[..]),
+        (None, Some((dest, sources))) if !sources.is_empty() => (dest, sources),
+        _ => {
+            return Err(Failure::usage(
+                "nothing to copy: name a file and where to put it",
+            ));
+        }
     };
+    let verbose = Verbose::new(args.verbose);
+    let done = run_to(args, location, sources, dest, &verbose);
+    verbose.finish(done)
+}
+
+fn run_to(
+    args: &Cp,
+    location: &Whereabouts,
+    sources: &[OsString],
+    dest: &OsString,
+    verbose: &Verbose,
+) -> Outcome {
+    if dest == STREAM && args.target_directory.is_none() {
+        refuse_into_options(args)?;
+        return out::to_output(args, location, sources);
+    }
     if let Some(dest) = ImagePath::inside_if_any(dest)? {
         if args.verify {
             return Err(Failure::usage(
@@ -36,16 +60,12 @@ pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
                 "--partial and --json are about copying out of an image",
             ));
         }
-        return into::run(args, location, sources, &dest);
+        return into::run(args, location, sources, &dest, verbose);
     }
-    if args.owner.is_some() {
+    refuse_into_options(args)?;
+    if sources.iter().any(|source| source == STREAM) {
         return Err(Failure::usage(
-            "--owner is about copying into an image: outside, use chown afterwards",
-        ));
-    }
-    if !args.owners.is_empty() {
-        return Err(Failure::usage(
-            "--owners, --map-ids and --contexts are about copying into an image",
+            "standard input is copied into an image: write IMAGE:/path as the destination",
         ));
     }
     let is_outside = |source: &OsStr| -> Outcome<bool> {
@@ -63,5 +83,26 @@ pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
             Escaped::path(Path::new(dest))
         )));
     }
-    out::run(args, location, sources, Path::new(dest))
+    out::run(args, location, sources, Path::new(dest), verbose)
+}
+
+/// Refuses what is only about copying into images.
+fn refuse_into_options(args: &Cp) -> Outcome {
+    if args.owner.is_some() {
+        return Err(Failure::usage(
+            "--owner is about copying into an image: outside, use chown afterwards",
+        ));
+    }
+    if args.group.is_some() || args.mode.is_some() {
+        return Err(Failure::usage(
+            "--group and --mode are about copying into an image: outside, use chgrp and chmod \
+             afterwards",
+        ));
+    }
+    if !args.owners.is_empty() {
+        return Err(Failure::usage(
+            "--owners, --map-ids and --contexts are about copying into an image",
+        ));
+    }
+    Ok(())
 }

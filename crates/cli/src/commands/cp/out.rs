@@ -1,5 +1,7 @@
 //! Out of an image.
 
+use super::rules::{Exclusion, Follow, existing};
+use super::stream::{self, into_file, is_stream};
 use crate::args::{Cp, Whereabouts};
 use crate::commands::unread::Problem;
 use crate::failure::{Failure, Outcome, in_image, say};
@@ -10,7 +12,10 @@ use crate::output::Output;
 use crate::path::{destination, follow};
 use crate::progress::Bar;
 use crate::slip::disk_in;
-use extant::export::{ExportOptions, Preserve, Progress, Report, to_directory};
+use crate::verbose::Verbose;
+use extant::export::{
+    Existing, ExportOptions, LeaveOut, MadeFile, Preserve, Progress, Report, to_directory,
+};
 use extant::{Escaped, Filesystem};
 use extant_blockdev::Content;
 use extant_blockdev::content::HEAD_LEN;
@@ -21,10 +26,24 @@ use std::path::{Path, PathBuf};
 /// Files that lack something are named up to this many; more are counted.
 const MOST_NAMED: usize = 50;
 
-pub(super) fn run(args: &Cp, location: &Whereabouts, sources: &[OsString], dest: &Path) -> Outcome {
+pub(super) fn run(
+    args: &Cp,
+    location: &Whereabouts,
+    sources: &[OsString],
+    dest: &Path,
+    verbose: &Verbose,
+) -> Outcome {
+    let exclusion = Exclusion::new(&args.exclude)?;
+    let must_be_dir = args.target_directory.is_some();
     let mut problems = Problems::default();
     let found = found(sources, &mut Images::new(location), &mut problems)?;
     let count = found.len().max(sources.len());
+    if must_be_dir && !dest.is_dir() {
+        let dest = Escaped::path(dest);
+        return Err(Failure::new(format!(
+            "{dest} is no directory to copy into: make it first"
+        )));
+    }
     if count > 1 && (args.no_target_directory || !dest.is_dir()) {
         return Err(Failure::new(format!(
             "{} is not a directory, so it cannot take {} files: make it first",
@@ -35,7 +54,7 @@ pub(super) fn run(args: &Cp, location: &Whereabouts, sources: &[OsString], dest:
     let bar = Bar::new("copying");
     let mut copied = Copied::default();
     for (fs, from) in &found {
-        let done = one(args, fs, from, dest, &bar).map(|report| {
+        let done = one(args, fs, from, dest, &exclusion, &bar, verbose).map(|report| {
             copied.add(&report, from);
             tell_problems(&report, from)
         });
@@ -80,8 +99,45 @@ impl Copied {
     }
 }
 
-fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> Outcome<Report> {
+/// Copies the content of one file to standard output.
+pub(super) fn to_output(args: &Cp, location: &Whereabouts, sources: &[OsString]) -> Outcome {
+    if args.verbose {
+        return Err(Failure::usage(
+            "-v writes to standard output, where the file goes: leave it out",
+        ));
+    }
+    let mut problems = Problems::default();
+    let found = found(sources, &mut Images::new(location), &mut problems)?;
+    problems.outcome()?;
+    let [(fs, from)] = &found[..] else {
+        return Err(Failure::usage(format!(
+            "standard output takes one file, and not {}: use `extant cat`, or `extant tar`",
+            found.len()
+        )));
+    };
     let (path, is_dir) = start(args, fs, from)?;
+    if is_dir {
+        return Err(Failure::new(format!(
+            "{} is a directory: write it to standard output with `extant tar`",
+            from.shown()
+        )));
+    }
+    stream::to_output(fs, &path, from, args.verify, &Bar::new("copying"))
+}
+
+fn one(
+    args: &Cp,
+    fs: &Filesystem,
+    from: &ImagePath,
+    dest: &Path,
+    exclusion: &Exclusion,
+    bar: &Bar,
+    verbose: &Verbose,
+) -> Outcome<Report> {
+    let (path, is_dir) = start(args, fs, from)?;
+    if exclusion.has_source(&from.path, is_dir) {
+        return Ok(Report::default());
+    }
     if is_dir && !args.archive && !args.recursive {
         return Err(Failure::new(format!(
             "{}:{} is a directory: copy it with -r, or with -a to keep owners, times and attributes",
@@ -90,8 +146,21 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
         )));
     }
     let dest = destination(dest, dest.is_dir(), args.no_target_directory, &from.path);
+    let tell_made = |from_path: &Path, to: &Path| {
+        let (image, from_path) = (shown(&from.image), Escaped::path(from_path));
+        verbose.tell(format_args!("{image}:{from_path} -> {}", Escaped::path(to)));
+    };
     if !is_dir {
         refuse_over_disk(fs, &path, from, &dest)?;
+        let found = fs.symlink_metadata(&path).map_err(|e| from.failure(&e))?;
+        if found.is_file() && is_stream(&dest) {
+            if existing(args) == Existing::Keep {
+                return Ok(Report::default());
+            }
+            into_file(fs, &path, from, &dest, args.verify, bar)?;
+            tell_made(&from.path, &dest);
+            return Ok(Report::default());
+        }
     }
     let tell = |progress: Progress| match progress {
         Progress::Planned { bytes, .. } => bar.total(bytes),
@@ -111,6 +180,13 @@ fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> 
     options.threads = args.threads;
     options.devices = args.archive && is_root();
     options.verify = args.verify;
+    options.existing = existing(args);
+    options.follow = Follow::of(args) == Follow::All;
+    let leave_out = |names: &[&[u8]], is_dir: bool| exclusion.has(names, is_dir);
+    let leave_out: &LeaveOut<'_> = &leave_out;
+    options.leave_out = (!exclusion.is_empty()).then_some(leave_out);
+    let made: &MadeFile<'_> = &tell_made;
+    options.made = verbose.is_on().then_some(made);
     options.progress = Some(&tell);
     options.partial = args.partial;
     to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))
@@ -148,11 +224,12 @@ fn is_disk(fs: &Filesystem, path: &Path) -> extant::Result<bool> {
     Ok(Content::of(&head[..done], &[], size).is_disk())
 }
 
-/// What to copy: a symbolic link is followed when one file is asked for, as `cp` does.
+/// What to copy: a symbolic link is followed when one file is asked for, as `cp` does, unless
+/// options say otherwise.
 fn start(args: &Cp, fs: &Filesystem, from: &ImagePath) -> Outcome<(PathBuf, bool)> {
     let fail = |e: extant::Error| from.failure(&e);
     let mut path = from.path.clone();
-    let metadata = if args.archive || args.recursive {
+    let metadata = if !Follow::of(args).follows_named() {
         fs.symlink_metadata(&path).map_err(fail)?
     } else {
         // One more name makes the walk follow the last link, wherever it leads.

@@ -58,8 +58,15 @@ impl Step {
                 let Command::Cp(mut args) = parsed("cp", &words)? else {
                     return Err(unknown(name));
                 };
-                let Some((dest, sources)) = args.paths.split_last_mut() else {
-                    return Err(unknown(name));
+                if args.paths.iter().any(|path| path == "-") {
+                    return Err(
+                        "standard input and output are not for the lines of a script".to_owned(),
+                    );
+                }
+                let (dest, sources) = match (&mut args.target_directory, &mut args.paths[..]) {
+                    (Some(dir), sources) => (dir, sources),
+                    (None, [sources @ .., dest]) => (dest, sources),
+                    (None, []) => return Err(unknown(name)),
                 };
                 if name == "put" {
                     inside.path(dest)?;
@@ -194,8 +201,20 @@ impl Inside<'_> {
                 Some(link) => self.path(link),
                 None => Err(unknown(name)),
             },
-            Command::Chmod(args) => self.paths(&mut args.paths),
-            Command::Chown(args) => self.paths(&mut args.paths),
+            Command::Chmod(args) => {
+                if let Some(file) = &mut args.reference {
+                    self.path(file)?;
+                    self.path(&mut args.mode)?;
+                }
+                self.paths(&mut args.paths)
+            }
+            Command::Chown(args) => {
+                if let Some(file) = &mut args.reference {
+                    self.path(file)?;
+                    self.path(&mut args.owner)?;
+                }
+                self.paths(&mut args.paths)
+            }
             Command::Touch(args) => self.paths(&mut args.paths),
             Command::Truncate(args) => self.paths(&mut args.paths),
             Command::Fallocate(args) => self.paths(&mut args.paths),

@@ -15,7 +15,7 @@ mod sparse;
 
 pub use layer::{LayerOptions, to_layer};
 
-use super::{Progress, data_limit};
+use super::{LeaveOut, MadeMember, Progress, data_limit};
 use crate::export::gaps::Gaps;
 use crate::export::missing::{Attribute, Missing};
 use crate::mount::Mount;
@@ -125,6 +125,10 @@ pub struct TarOptions<'a> {
     pub verify: bool,
     /// Whether files of which a part cannot be read are archived all the same, with zeros there.
     pub partial: bool,
+    /// Which files are left out, by the names of their members.
+    pub leave_out: Option<&'a LeaveOut<'a>>,
+    /// Called for each member that was written.
+    pub member: Option<&'a MadeMember<'a>>,
     /// Called as the work goes on.
     pub progress: Option<&'a dyn Fn(Progress)>,
 }
@@ -145,68 +149,38 @@ pub fn to_tar_with(
     writer: impl Write,
     options: &TarOptions<'_>,
 ) -> Result<TarReport> {
-    let progress = options.progress;
+    let mut archive = Archive::new(fs, writer, options);
     let path = path.as_ref();
-    fs.check_sees_all(path)?;
-    super::write_back(fs, path)?;
-    let mut walk = fs.walk(path)?.whole();
-    let mut archive = Archive {
-        fs: fs.fs(),
-        mount: fs.mount(),
-        partial: options.partial,
-        buffer: Vec::new(),
-        writer,
-        written: 0,
-        linked: HashMap::new(),
-        ahead: HashMap::new(),
-        data_left: data_limit(fs.fs()),
-        report: TarReport::default(),
-        #[cfg(feature = "verity")]
-        verify: options.verify,
-        fills_holes: false,
-    };
-    let together = if ops::in_flight(fs.fs()) > 1 {
-        TOGETHER
-    } else {
-        1
-    };
-    let mut some = Vec::with_capacity(together);
-    loop {
-        some.extend(std::iter::from_fn(|| next_of(&mut walk)).take(together));
-        if some.is_empty() {
-            return archive.finish();
-        }
-        if together > 1 {
-            archive.read_ahead(&some);
-        }
-        for next in some.drain(..) {
-            let entry = match next {
-                Next::Member(entry) => entry,
-                Next::LeftOut(e) => {
-                    archive.report.leave_out(e);
-                    continue;
-                }
-            };
-            let name = member_name(path, &entry);
-            let before = archive.written;
-            match archive.member(&entry, &name) {
-                // Nothing of it has been written.
-                Err(e) if is_of_the_file(&e) => {
-                    archive.linked.remove(&entry.inode().ino().get());
-                    archive.report.leave_out(e);
-                }
-                done => done?,
-            }
-            if let Some(tell) = progress {
-                tell(Progress::Done {
-                    files: 1,
-                    bytes: archive.written - before,
-                });
-            }
-        }
-    }
+    let name_of = |entry: &WalkEntry| member_name(path, entry);
+    archive.tree(fs, options, path, &name_of, &|_| false)?;
+    archive.finish()
 }
 
+/// Writes what is at and below each of several paths as one archive, as [`to_tar`] does for one.
+/// Members have their names from the root of the image on. Each path begins with `/` and has no
+/// `.` or `..` in it; what is at or below one that came before is not written again.
+///
+/// # Errors
+/// Those of [`to_tar`].
+pub fn to_tar_of<P: AsRef<Path>>(
+    fs: &Filesystem,
+    paths: &[P],
+    writer: impl Write,
+    options: &TarOptions<'_>,
+) -> Result<TarReport> {
+    let mut archive = Archive::new(fs, writer, options);
+    for (number, path) in paths.iter().enumerate() {
+        let path = path.as_ref();
+        let before = paths.get(..number).unwrap_or_default();
+        if before.iter().any(|above| path.starts_with(above)) {
+            continue;
+        }
+        // One that comes later may be above.
+        let is_there = |at: &Path| before.iter().any(|below| at.starts_with(below));
+        archive.tree(fs, options, path, &member_name_from_root, &is_there)?;
+    }
+    archive.finish()
+}
 /// What a walk comes to.
 enum Next {
     Member(WalkEntry),
@@ -215,16 +189,27 @@ enum Next {
 }
 
 fn next_of(walk: &mut Walk) -> Option<Next> {
-    Some(match walk.next()? {
-        Err(e) => Next::LeftOut(e),
-        Ok(entry) => match entry.check_name() {
-            Err(e) => {
-                walk.skip_children();
-                Next::LeftOut(e)
-            }
-            Ok(()) => Next::Member(entry),
-        },
-    })
+    next_wanted(walk, &|_| false)
+}
+
+/// The next thing that a walk comes to and that is not left out by its member's name.
+fn next_wanted(walk: &mut Walk, is_unwanted: &dyn Fn(&WalkEntry) -> bool) -> Option<Next> {
+    loop {
+        return Some(match walk.next()? {
+            Err(e) => Next::LeftOut(e),
+            Ok(entry) => match entry.check_name() {
+                Err(e) => {
+                    walk.skip_children();
+                    Next::LeftOut(e)
+                }
+                Ok(()) if is_unwanted(&entry) => {
+                    walk.skip_children();
+                    continue;
+                }
+                Ok(()) => Next::Member(entry),
+            },
+        });
+    }
 }
 
 /// Whether nothing is wrong with what lies there, only with the place.
@@ -256,6 +241,17 @@ fn member_name(start: &Path, entry: &WalkEntry) -> Vec<u8> {
     }
 }
 
+/// The name of a member from the root of the image on.
+fn member_name_from_root(entry: &WalkEntry) -> Vec<u8> {
+    let path = entry.path_bytes();
+    let below = path.strip_prefix(b"/").unwrap_or(path);
+    match (below, entry.file_type() == FileType::Directory) {
+        (b"", _) => b"./".to_vec(),
+        (below, true) => [below, b"/"].concat(),
+        (below, false) => below.to_vec(),
+    }
+}
+
 struct Archive<'a, W> {
     fs: &'a Fs,
     mount: &'a Mount,
@@ -277,7 +273,98 @@ struct Archive<'a, W> {
     fills_holes: bool,
 }
 
-impl<W: Write> Archive<'_, W> {
+impl<'a, W: Write> Archive<'a, W> {
+    fn new(fs: &'a Filesystem, writer: W, options: &TarOptions<'_>) -> Self {
+        Self {
+            fs: fs.fs(),
+            mount: fs.mount(),
+            partial: options.partial,
+            buffer: Vec::new(),
+            writer,
+            written: 0,
+            linked: HashMap::new(),
+            ahead: HashMap::new(),
+            data_left: data_limit(fs.fs()),
+            report: TarReport::default(),
+            #[cfg(feature = "verity")]
+            verify: options.verify,
+            fills_holes: false,
+        }
+    }
+
+    /// Writes what is at and below a path, but for what is at and below places that are passed
+    /// over.
+    fn tree(
+        &mut self,
+        whole: &Filesystem,
+        options: &TarOptions<'_>,
+        path: &Path,
+        name_of: &dyn Fn(&WalkEntry) -> Vec<u8>,
+        is_passed_over: &dyn Fn(&Path) -> bool,
+    ) -> Result<()> {
+        whole.check_sees_all(path)?;
+        super::write_back(whole, path)?;
+        let mut walk = whole.walk(path)?.whole();
+        let leave_out = options.leave_out;
+        let is_unwanted = |entry: &WalkEntry| {
+            let is_left_out = leave_out.is_some_and(|leave_out| {
+                let name = name_of(entry);
+                let parts = name.split(|byte| *byte == b'/');
+                let parts: Vec<&[u8]> = parts
+                    .filter(|part| !part.is_empty() && *part != b".")
+                    .collect();
+                let is_dir = entry.file_type() == FileType::Directory;
+                !parts.is_empty() && leave_out(&parts, is_dir)
+            });
+            is_left_out || is_passed_over(entry.path())
+        };
+        let together = if ops::in_flight(self.fs) > 1 {
+            TOGETHER
+        } else {
+            1
+        };
+        let mut some = Vec::with_capacity(together);
+        loop {
+            some.extend(std::iter::from_fn(|| next_wanted(&mut walk, &is_unwanted)).take(together));
+            if some.is_empty() {
+                return Ok(());
+            }
+            if together > 1 {
+                self.read_ahead(&some);
+            }
+            for next in some.drain(..) {
+                let entry = match next {
+                    Next::Member(entry) => entry,
+                    Next::LeftOut(e) => {
+                        self.report.leave_out(e);
+                        continue;
+                    }
+                };
+                let name = name_of(&entry);
+                let before = self.written;
+                match self.member(&entry, &name) {
+                    // Nothing of it has been written.
+                    Err(e) if is_of_the_file(&e) => {
+                        self.linked.remove(&entry.inode().ino().get());
+                        self.report.leave_out(e);
+                    }
+                    done => {
+                        done?;
+                        if let Some(tell) = options.member {
+                            tell(&name);
+                        }
+                    }
+                }
+                if let Some(tell) = options.progress {
+                    tell(Progress::Done {
+                        files: 1,
+                        bytes: self.written - before,
+                    });
+                }
+            }
+        }
+    }
+
     /// Reads what the next members need, together.
     fn read_ahead(&mut self, some: &[Next]) {
         let inode = |next: &Next| match next {

@@ -37,7 +37,13 @@ impl Lacking {
         }
     }
 
-    fn note(&mut self, what: impl std::fmt::Display, e: &Error) {
+    /// What another says besides.
+    pub(super) fn add(&mut self, other: Self) {
+        self.is_final |= other.is_final;
+        self.what.extend(other.what);
+    }
+
+    pub(super) fn note(&mut self, what: impl std::fmt::Display, e: &Error) {
         self.is_final |= e.kind() != ErrorKind::StorageFull && is_final(e);
         self.what.push(match e.cause() {
             Cause::Image(e) => format!("{what} ({e})"),
@@ -56,9 +62,10 @@ impl Maker<'_> {
             .keep
             .attributes
             .then_some((Some(node.uid), Some(node.gid)));
-        let (uid, gid) = match (self.keep.owner, kept) {
-            (Some(owner), kept) => (Some(owner.uid), owner.gid.or(kept.and_then(|(_, gid)| gid))),
-            (None, kept) => kept.unwrap_or((None, None)),
+        let (kept_uid, kept_gid) = kept.unwrap_or((None, None));
+        let (uid, gid) = match self.keep.owner {
+            Some(owner) => (owner.uid.or(kept_uid), owner.gid.or(kept_gid)),
+            None => (kept_uid, kept_gid),
         };
         if (uid.is_some() || gid.is_some())
             && let Err(e) = self.fs.set_owner(at, uid, gid)
@@ -72,12 +79,14 @@ impl Maker<'_> {
         {
             permissions &= !GROUP | group;
         }
+        let has_mode = self.keep.attributes || self.keep.sets_mode;
+        if has_mode
+            && node.file_type != FileType::Symlink
+            && let Err(e) = self.fs.set_permissions(at, permissions)
+        {
+            lacking.note("its mode", &e);
+        }
         if self.keep.attributes {
-            if node.file_type != FileType::Symlink
-                && let Err(e) = self.fs.set_permissions(at, permissions)
-            {
-                lacking.note("its mode", &e);
-            }
             let (accessed, modified) = times(node);
             if let Err(e) = self.fs.set_times(at, Some(accessed), Some(modified)) {
                 lacking.note("its times", &e);
@@ -154,6 +163,7 @@ pub(super) fn xattrs_of(node: &Node) -> Result<Option<Vec<Attribute>>, Why> {
             how: Reading::Stream,
             ..
         }
+        | Origin::Input
         | Origin::Tree(_) => Ok(None),
         Origin::Host { path, .. } => host_xattrs(path).map(Some).map_err(|e| {
             let path = Escaped::path(path);

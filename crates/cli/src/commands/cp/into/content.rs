@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -52,6 +53,16 @@ impl<'a> Content<'a> {
                     file,
                     size: found.len(),
                     how: *how,
+                })
+            }
+            Origin::Input => {
+                let path = Path::new("standard input");
+                let input = std::io::stdin().as_fd().try_clone_to_owned();
+                Ok(Self::Host {
+                    path,
+                    file: File::from(input.map_err(|e| cannot("open", path, &e))?),
+                    size: 0,
+                    how: Reading::Stream,
                 })
             }
             Origin::Image { entry, image, .. } => {

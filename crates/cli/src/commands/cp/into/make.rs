@@ -6,9 +6,10 @@ use super::content::{Content, inside};
 use super::plan::{Link, Node, Origin, Told};
 use crate::images::{is_final, is_in_the_way};
 use crate::no_room::NoRoom;
-use crate::path::{is_dir, look, look_at_link};
+use crate::older::{Names, Obstacle, Older, beside};
+use crate::path::is_dir;
 use crate::progress::Bar;
-use crate::room::{self, TooLarge};
+use crate::room::{self, Fit, TooLarge};
 use extant::{Error, Escaped, File, FileType, Filesystem, Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,6 @@ const PRIVATE: u16 = 0o600;
 const PRIVATE_DIR: u16 = 0o700;
 /// Permissions without set-id and sticky bits.
 const PERMISSIONS: u16 = 0o777;
-
-const DIRECTORY_IN_THE_WAY: &str = "a directory is in the way";
 
 /// Why something was not made.
 pub(super) enum Why {
@@ -44,6 +43,15 @@ impl From<Error> for Why {
     }
 }
 
+impl From<Obstacle> for Why {
+    fn from(why: Obstacle) -> Self {
+        match why {
+            Obstacle::Image(e) => Self::Image(e),
+            Obstacle::Place(text) => Self::ImagePath(text),
+        }
+    }
+}
+
 impl Why {
     /// Whether every further file would fail as well.
     pub(super) fn is_final(&self) -> bool {
@@ -63,6 +71,8 @@ pub(super) struct Maker<'a> {
     bar: &'a Bar,
     /// Held by a thread that takes what room is left.
     tight: &'a Mutex<()>,
+    /// Names of files of the image that have several.
+    names: &'a Names,
     threads: usize,
     buffer: Vec<u8>,
 }
@@ -73,6 +83,7 @@ impl<'a> Maker<'a> {
         keep: Keep,
         bar: &'a Bar,
         tight: &'a Mutex<()>,
+        names: &'a Names,
         threads: usize,
     ) -> Self {
         Self {
@@ -80,6 +91,7 @@ impl<'a> Maker<'a> {
             keep,
             bar,
             tight,
+            names,
             threads,
             buffer: Vec::new(),
         }
@@ -150,13 +162,13 @@ impl<'a> Maker<'a> {
     fn regular(&mut self, node: &Node) -> Result<(), Why> {
         // Refused before anything is made.
         let content = Content::open(node)?;
-        let there = if self.keep.attributes {
+        let older = if self.keep.attributes || self.keep.removes_first {
             None
         } else {
-            self.written_into(node)?
+            Older::find(self.fs, &node.to, self.names)?
         };
-        match there {
-            Some(there) => self.write_into(node, content, &there),
+        match older {
+            Some(older) => self.in_place_of(older, node, content),
             None => self.new_file(node, content),
         }
     }
@@ -191,33 +203,15 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The file that is there and gets new content, if there is one: it keeps what else it has.
-    fn written_into(&self, node: &Node) -> Result<Option<Metadata>, Why> {
-        let (fs, to) = (self.fs, &node.to);
-        let Some(there) = look_at_link(fs, to)? else {
-            return Ok(None);
-        };
-        let there = if !there.is_symlink() {
-            there
-        } else {
-            look(fs, to)?.ok_or(Why::ImagePath(
-            "a symbolic link that leads nowhere is in the way: remove it first with `extant rm`",
-        ))?
-        };
-        if there.is_dir() {
-            return Err(Why::ImagePath(DIRECTORY_IN_THE_WAY));
-        }
-        refuse_same(node, &there)?;
-        Ok(Some(there))
-    }
-
-    /// Gives a file that is there another content, once it is sure that it fits.
-    fn write_into(
+    /// Puts a file with another content in the place of an older one, which keeps what else it has,
+    /// once it is sure that it fits.
+    fn in_place_of(
         &mut self,
+        older: Older<'_>,
         node: &Node,
         content: Content<'_>,
-        there: &Metadata,
     ) -> Result<(), Why> {
+        refuse_same(node, older.metadata())?;
         let fs = self.fs;
         let content = content.spooled(&mut self.buffer)?;
         let needed = content.blocks(room::block_size(fs)?)?;
@@ -225,7 +219,36 @@ impl<'a> Maker<'a> {
         let is_tight = needed.saturating_mul(self.threads as u64) > room::available(fs)?;
         // Nothing is done under the lock that could leave it poisoned.
         let _alone = is_tight.then(|| self.tight.lock().unwrap_or_else(|e| e.into_inner()));
-        room::fits(fs, there, needed)?.map_err(Why::TooLarge)?;
+        let fit = room::fits(fs, older.metadata(), needed)?;
+        if fit.map_err(Why::TooLarge)? == Fit::InPlace {
+            return self.write_into(node, content);
+        }
+        let is_direct = content.is_large(fs, self.threads);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(PRIVATE);
+        options.direct(is_direct);
+        let made = older.beside(|at| options.open(fs, at));
+        let (file, at) = made.map_err(|why| match why {
+            Obstacle::Image(e) => no_room(fs, e, true),
+            why => why.into(),
+        })?;
+        let done = self.fill(&file, content, is_direct).and_then(|()| {
+            let mut lacking = Lacking::default();
+            older.give(&at, &mut |what, e| lacking.note(what, e));
+            lacking.add(self.attributes(node, &at));
+            older.replace(&at, &mut |what, e| lacking.note(what, e))?;
+            Ok(lacking)
+        });
+        if done.is_err() {
+            // If it cannot be removed either, the first failure still says what happened.
+            let _ = fs.remove_file(&at);
+        }
+        done?.outcome()
+    }
+
+    /// Gives a file that is there another content where there is no room for both.
+    fn write_into(&mut self, node: &Node, content: Content<'_>) -> Result<(), Why> {
+        let fs = self.fs;
         let is_direct = content.is_large(fs, self.threads);
         let file = OpenOptions::new()
             .write(true)
@@ -268,9 +291,14 @@ impl<'a> Maker<'a> {
             Err(e) if is_in_the_way(&e) => {
                 let there = self.fs.symlink_metadata(&node.to)?;
                 refuse_same(node, &there)?;
+                if self.keep.removes_first && !there.is_dir() {
+                    self.fs.remove_file(&node.to)?;
+                    let made = make(&node.to).map_err(|e| no_room(self.fs, e, true))?;
+                    return Ok((made, node.to.clone()));
+                }
                 beside(&node.to, &there, make).map_err(|why| match why {
-                    Why::Image(e) => no_room(self.fs, e, true),
-                    why => why,
+                    Obstacle::Image(e) => no_room(self.fs, e, true),
+                    why => why.into(),
                 })
             }
             Err(e) => Err(no_room(self.fs, e, true)),
@@ -306,6 +334,8 @@ pub(super) fn target_of(node: &Node) -> Result<Vec<u8>, Why> {
                 Why::Source(format!("cannot read the symbolic link {path}: {e}"))
             }),
         Origin::Image { entry, image, .. } => entry.read_link().map_err(|e| inside(image, &e)),
+        // It is a file.
+        Origin::Input => Ok(Vec::new()),
         Origin::Tree(Told { tree, id }) => {
             Ok(tree.symlink_target(*id).unwrap_or_default().to_vec())
         }
@@ -318,33 +348,6 @@ fn no_room(fs: &Filesystem, e: Error, making: bool) -> Why {
         Some(what) => Why::NoRoom(e, what),
         None => Why::Image(e),
     }
-}
-
-/// Names tried beside a file that is to be replaced.
-const NAMES_MAX: u32 = 1000;
-
-/// Makes something under a name of its own in the directory of `path`, where something else stands
-/// that is no directory.
-fn beside<T>(
-    path: &Path,
-    there: &Metadata,
-    make: impl Fn(&Path) -> Result<T, Error>,
-) -> Result<(T, PathBuf), Why> {
-    if there.is_dir() {
-        return Err(Why::ImagePath(DIRECTORY_IN_THE_WAY));
-    }
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    // The number of what is replaced keeps threads out of each other's way.
-    for number in 0..NAMES_MAX {
-        let at = dir.join(format!(".extant-new-{}-{number}", there.ino()));
-        match make(&at) {
-            Err(e) if is_in_the_way(&e) => {}
-            made => return Ok((made?, at)),
-        }
-    }
-    Err(Why::ImagePath(
-        "no name is free beside it for the new file: remove what is called .extant-new-* there",
-    ))
 }
 
 /// A file that is copied onto itself would be emptied.

@@ -3,6 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
+//! | `existing` | which files that are there stay |
+//! | `fit` | whether there is room for it |
 //! | `content` | the content of a file piece by piece, wherever it comes from |
 //! | `large` | that of a large file of the host, for an image behind a server at hand |
 //! | `make` | making one file and filling it, beside an older one if there is one |
@@ -17,36 +19,43 @@
 //!
 //! - A new file is made under its final name and filled there. One that cannot be completed is
 //!   removed again.
-//! - With -a or -p, what takes the place of an older file is made beside it and renamed once it is
-//!   complete.
+//! - What takes the place of an older file is made beside it and renamed once it is complete.
+//!   Without -a and -p it keeps what the older one had besides content.
 //! - A file whose content is there stays, whatever else it could not be given.
 //! - What could not be done is said and counted; nothing is left out in silence.
 
 mod attributes;
 mod content;
+mod existing;
+mod fit;
 mod large;
 mod make;
 pub(in crate::commands) mod plan;
 mod tables;
 
+use super::STREAM;
+use super::rules::{Exclusion, Follow, existing};
 use crate::args::{Cp, Whereabouts};
 use crate::commands::owners::Owners;
 use crate::failure::{Failure, Outcome, in_image};
 use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
+use crate::mode::ModeChange;
+use crate::older::{Names, is_aside};
 use crate::operands::{expand, expand_one};
+use crate::owner::{Owner, OwnerSpec};
 use crate::path::{destination, follow, is_dir};
 use crate::progress::Bar;
 use crate::time::is_reproducible;
+use crate::verbose::Verbose;
 use extant::{Cause, Escaped, FileFlags, FileType, Filesystem};
 use extant_core::ops;
-use extant_mkfs::source::Owner;
+use extant_mkfs::source;
 use make::{Maker, Why};
-use plan::{Link, Node, Plan, Start};
+use plan::{How, Link, Node, Plan, Start};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -66,6 +75,10 @@ struct Keep {
     xattrs: bool,
     /// The owner to give in any case.
     owner: Option<Owner>,
+    /// Whether permissions were asked for, which all files get that have any.
+    sets_mode: bool,
+    /// Whether a file in the way is removed before the new one is made.
+    removes_first: bool,
 }
 
 pub(super) fn run(
@@ -73,8 +86,18 @@ pub(super) fn run(
     location: &Whereabouts,
     sources: &[OsString],
     dest: &ImagePath,
+    verbose: &Verbose,
 ) -> Outcome {
-    let owner = args.owner.as_deref().map(Owner::from_str).transpose();
+    let owner = OwnerSpec::of_options(args.owner.as_deref(), args.group.as_deref());
+    let owner = owner.map_err(Failure::usage)?;
+    let mode = args.mode.as_deref().map(ModeChange::parse).transpose();
+    let mode = mode.map_err(Failure::usage)?;
+    let streams = sources.iter().filter(|source| *source == STREAM).count();
+    if streams > 1 || streams == 1 && !args.owners.is_empty() {
+        return Err(Failure::usage(
+            "standard input can be read once: name `-` once, and no tables with it",
+        ));
+    }
     let is_from_host =
         |source: &OsString| ImagePath::inside_if_any(source).map(|place| place.is_none());
     let from_host = sources
@@ -95,15 +118,33 @@ pub(super) fn run(
         attributes: args.archive || args.preserve,
         everything: args.archive,
         xattrs: args.archive && !args.no_xattrs,
-        owner: owner.map_err(|e| Failure::usage(format!("--owner: {e}")))?,
+        owner: None,
+        sets_mode: mode.is_some(),
+        removes_first: args.remove_destination,
+    };
+    let asked = Asked {
+        args,
+        owner,
+        mode,
+        exclusion: Exclusion::new(&args.exclude)?,
+        verbose,
     };
     let mut images = Images::new(location);
-    let done = all(args, keep, &mut owners, &mut images, sources, dest);
+    let done = all(&asked, keep, &mut owners, &mut images, sources, dest);
     images.close(done)
 }
 
+/// What was asked for, checked.
+struct Asked<'a> {
+    args: &'a Cp,
+    owner: Option<OwnerSpec>,
+    mode: Option<ModeChange>,
+    exclusion: Exclusion,
+    verbose: &'a Verbose,
+}
+
 fn all(
-    args: &Cp,
+    asked: &Asked<'_>,
     mut keep: Keep,
     owners: &mut Owners,
     images: &mut Images<'_>,
@@ -113,12 +154,28 @@ fn all(
     // First, so that an image which is a source as well is opened once.
     let fs = images.writable(dest)?;
     let dest = &expand_one(&fs, dest)?;
+    let args = asked.args;
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
+    if args.target_directory.is_some() && !into {
+        return Err(Failure::new(format!(
+            "{} is no directory to copy into: make it first with `extant mkdir`",
+            dest.shown(),
+        )));
+    }
+    if let Some(spec) = &asked.owner {
+        keep.owner = Some(spec.look_up(&fs).map_err(Failure::new)?);
+    }
     let mut problems = Problems::default();
-    let is_recursive = args.archive || args.recursive;
+    let how = How {
+        is_recursive: args.archive || args.recursive,
+        follow: Follow::of(args),
+        exclusion: &asked.exclusion,
+        mode: asked.mode.as_ref(),
+        spares: args.no_clobber.then_some(&fs),
+    };
     let mut starts = Vec::new();
     for source in sources {
-        match start(images, source, &fs, is_recursive) {
+        match start(images, source, &fs, how.follow) {
             Ok(found) => starts.extend(found),
             Err(failure) => problems.note(failure),
         }
@@ -131,19 +188,28 @@ fn all(
         )));
     }
     let in_flight = in_flight(&fs, &starts);
-    let mut plan = Plan::new(is_recursive, keep, images.files());
+    let mut plan = Plan::new(how, keep, images.files());
     for start in starts {
         let planned = (|| {
+            if into && !args.no_target_directory && matches!(start, Start::Input) {
+                return Err(Failure::new(format!(
+                    "standard input has no name of its own: write {}/NAME",
+                    dest.shown()
+                )));
+            }
             let to = destination(&dest.path, into, args.no_target_directory, start.name());
             refuse_into_itself(&fs, &start, dest, &to)?;
             plan.add(&start, to, &mut problems)
         })();
         problems.check(planned);
     }
+    existing::leave(&mut plan, &fs, existing(args)).map_err(|e| dest.failure(&e))?;
     if !owners.is_empty() {
         // Tables are stronger than an owner for all.
-        tables::tell(&mut plan, owners, keep.owner.take(), &fs, &dest.image)?;
+        let owner = keep.owner.take().map(for_all).transpose()?;
+        tables::tell(&mut plan, owners, owner, &fs, &dest.image)?;
     }
+    fit::check(&plan, &fs, dest)?;
     ops::making_ahead(fs.engine(), plan.dirs.len(), plan.files.len());
     let copy = Copy {
         fs: &fs,
@@ -153,8 +219,10 @@ fn all(
         bar: Bar::new("copying"),
         stop: AtomicBool::new(false),
         tight: Mutex::new(()),
+        names: Names::default(),
         failed: Mutex::default(),
         threads: threads(args.threads, in_flight),
+        verbose: asked.verbose,
         place_of: None,
     };
     copy.bar.total(plan.bytes);
@@ -171,6 +239,19 @@ fn all(
         );
     }
     problems.outcome()
+}
+
+/// An owner as tables take it.
+fn for_all(owner: Owner) -> Outcome<source::Owner> {
+    match owner.uid {
+        Some(uid) => Ok(source::Owner {
+            uid,
+            gid: owner.gid,
+        }),
+        None => Err(Failure::usage(
+            "--group by itself does not go with tables: say --owner USER:GROUP",
+        )),
+    }
 }
 
 /// How many threads to have, if so many are worth having for devices that are far.
@@ -190,6 +271,7 @@ pub(in crate::commands) struct OfTrees<'a> {
     pub(in crate::commands) dest: &'a ImagePath,
     /// Threads; 0 for as many as are worth having.
     pub(in crate::commands) threads: usize,
+    pub(in crate::commands) verbose: &'a Verbose,
     /// What messages call the place of a file that goes elsewhere in the end.
     pub(in crate::commands) place_of: PlaceOf<'a>,
 }
@@ -222,8 +304,10 @@ impl OfTrees<'_> {
             bar: Bar::new("applying"),
             stop: AtomicBool::new(false),
             tight: Mutex::new(()),
+            names: Names::default(),
             failed: Mutex::default(),
             threads: threads(self.threads, in_flight(self.fs, &[])),
+            verbose: self.verbose,
             place_of: Some(self.place_of),
         };
         work(&copy, &mut problems);
@@ -268,6 +352,8 @@ impl Keep {
             everything: true,
             xattrs: true,
             owner: None,
+            sets_mode: false,
+            removes_first: false,
         }
     }
 }
@@ -277,7 +363,7 @@ impl Keep {
 fn in_flight(dest: &Filesystem, starts: &[Start]) -> usize {
     let sources = starts.iter().filter_map(|start| match start {
         Start::Image { fs, .. } => Some(fs),
-        Start::Host(_) => None,
+        Start::Host(_) | Start::Input => None,
     });
     let all = sources.chain([dest]);
     let most = all.map(|fs| ops::in_flight(fs.engine())).max();
@@ -289,8 +375,11 @@ fn start(
     images: &mut Images<'_>,
     source: &OsString,
     dest: &Filesystem,
-    is_recursive: bool,
+    links: Follow,
 ) -> Outcome<Vec<Start>> {
+    if source == STREAM {
+        return Ok(vec![Start::Input]);
+    }
     let Some(at) = ImagePath::inside_if_any(source)? else {
         return Ok(vec![Start::Host(PathBuf::from(source))]);
     };
@@ -299,12 +388,11 @@ fn start(
     let places = expand(&fs, &at)?.into_iter();
     places
         .map(|from| {
-            let path = if is_recursive {
-                from.path.clone()
-            } else {
-                // One file asked for is what a symbolic link leads to; its name is that of the
-                // link.
+            let path = if links.follows_named() {
+                // What a symbolic link leads to; its name is that of the link.
                 follow(&fs, &from.path).map_err(|e| from.failure(&e))?
+            } else {
+                from.path.clone()
             };
             Ok(Start::Image {
                 is_dest,
@@ -361,13 +449,16 @@ struct Copy<'a> {
     fs: &'a Filesystem,
     dest: &'a ImagePath,
     keep: Keep,
-    plan: &'a Plan,
+    plan: &'a Plan<'a>,
     bar: Bar,
     /// Set when going on makes no sense, such as on a full image.
     stop: AtomicBool,
     /// Held by a thread that takes what room is left.
     tight: Mutex<()>,
+    /// Names of files of the image that have several.
+    names: Names,
     threads: usize,
+    verbose: &'a Verbose,
     /// Places of files whose content was not copied.
     failed: Mutex<HashSet<PathBuf>>,
     /// What messages call the place of a file that goes elsewhere in the end.
@@ -422,7 +513,14 @@ impl Copy<'_> {
     }
 
     fn maker(&self) -> Maker<'_> {
-        Maker::new(self.fs, self.keep, &self.bar, &self.tight, self.threads)
+        Maker::new(
+            self.fs,
+            self.keep,
+            &self.bar,
+            &self.tight,
+            &self.names,
+            self.threads,
+        )
     }
 
     /// An error as one about a file of the destination.
@@ -442,11 +540,11 @@ impl Copy<'_> {
         let made_at = to;
         let place = self.place_of.map(|place_of| place_of(to));
         let to = place.as_deref().unwrap_or(to);
+        let is_elsewhere =
+            |path: &Path| is_aside(path) || path != to && path.parent() == made_at.parent();
         problems.note(Failure::new(match why {
             // Made under another name first.
-            Why::Image(e) if e.path() != to && e.path().parent() == made_at.parent() => {
-                self.about(to, &e)
-            }
+            Why::Image(e) if is_elsewhere(e.path()) => self.about(to, &e),
             Why::Image(e) => in_image(&self.dest.image, &e),
             Why::NoRoom(e, what) => format!("{}{}", self.about(to, &e), what.advice(self.fs)),
             Why::Incomplete(lacking) => format!(
@@ -475,7 +573,10 @@ impl Copy<'_> {
                 Made::Not
             } else {
                 match maker.directory(node) {
-                    Ok(true) => Made::New,
+                    Ok(true) => {
+                        self.tell(node);
+                        Made::New
+                    }
                     Ok(false) => Made::Found,
                     Err(why) => {
                         self.problem(&node.to, why, problems);
@@ -498,7 +599,11 @@ impl Copy<'_> {
                 let Some(node) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     return;
                 };
-                if let Err(why) = maker.file(node) {
+                let made = maker.file(node);
+                if matches!(made, Ok(()) | Err(Why::Incomplete(_))) {
+                    self.tell(node);
+                }
+                if let Err(why) = made {
                     if !matches!(why, Why::Incomplete(_)) {
                         self.failed().insert(node.to.clone());
                     }
@@ -522,10 +627,25 @@ impl Copy<'_> {
         *problems = shared.into_inner().unwrap_or_else(|e| e.into_inner());
     }
 
+    /// Tells of a file that was made.
+    fn tell(&self, node: &Node) {
+        if self.verbose.is_on() {
+            let (image, to) = (shown(&self.dest.image), Escaped::path(&node.to));
+            self.verbose
+                .tell(format_args!("{} -> {image}:{to}", node.shown_source()));
+        }
+    }
+
     /// Gives a file one more name.
     fn link(&self, link: &Link, problems: &mut Problems) {
-        if let Err(why) = self.maker().link(link) {
-            self.problem(&link.to, why, problems);
+        match self.maker().link(link) {
+            Ok(()) => self.verbose.tell(format_args!(
+                "{image}:{} => {image}:{}",
+                Escaped::path(&link.to),
+                Escaped::path(&link.first),
+                image = shown(&self.dest.image)
+            )),
+            Err(why) => self.problem(&link.to, why, problems),
         }
     }
 

@@ -1,10 +1,13 @@
 //! What is to be made, and where: all sources walked before the first change.
 
 use super::Keep;
+use crate::commands::cp::rules::{Exclusion, Follow};
 use crate::failure::{Failure, Outcome, say};
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, shown};
 use crate::images::{FileId, Problems};
-use crate::time::TIMES;
+use crate::mode::ModeChange;
+use crate::path::{follow, look_at_link};
+use crate::time::{TIMES, now};
 use extant::{DeviceNumber, Escaped, FileType, Filesystem, Timestamp, WalkEntry};
 use extant_image::ImageLocation;
 use extant_mkfs::source::{NodeId, Tree};
@@ -16,12 +19,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Directories planned at most where links are followed, which may lead to one many times.
+const MOST_FOLLOWED: usize = 1 << 20;
 /// Permissions of a file made from a pipe or device, which has none of its own to hand down.
 const STREAM_MODE: u16 = 0o644;
 
 /// A source as the command line names it.
 pub(super) enum Start {
     Host(PathBuf),
+    /// Standard input.
+    Input,
     Image {
         /// As it was named.
         from: ImagePath,
@@ -38,6 +45,8 @@ impl Start {
     pub(super) fn name(&self) -> &Path {
         match self {
             Self::Host(path) => path,
+            // It has none.
+            Self::Input => Path::new("/"),
             Self::Image { from, .. } => &from.path,
         }
     }
@@ -51,6 +60,8 @@ pub(in crate::commands) enum Origin {
         id: FileId,
         how: Reading,
     },
+    /// Standard input, which is read to its end.
+    Input,
     Image {
         entry: WalkEntry,
         /// The image, for messages.
@@ -128,7 +139,19 @@ impl Node {
     pub(in crate::commands) fn metadata(&self) -> Option<extant::Metadata> {
         match &self.from {
             Origin::Image { entry, .. } => Some(entry.metadata()),
-            Origin::Host { .. } | Origin::Tree(_) => None,
+            Origin::Host { .. } | Origin::Input | Origin::Tree(_) => None,
+        }
+    }
+
+    /// Where it comes from, for messages.
+    pub(super) fn shown_source(&self) -> String {
+        match &self.from {
+            Origin::Host { path, .. } => Escaped::path(path).to_string(),
+            Origin::Input => "standard input".to_owned(),
+            Origin::Image { entry, image, .. } => {
+                format!("{}:{}", shown(image), Escaped::path(entry.path()))
+            }
+            Origin::Tree(Told { tree, id }) => Escaped::path(&tree.path(*id)).to_string(),
         }
     }
 
@@ -142,6 +165,24 @@ impl Node {
         self.modified = kept(node.times.mtime());
         self.told = Some(told);
     }
+}
+
+/// An image that files come from.
+struct Source<'a> {
+    from: &'a ImagePath,
+    fs: &'a Filesystem,
+    image: Arc<ImageLocation>,
+    /// Whether it is the destination's image.
+    is_dest: bool,
+}
+
+/// What is walked next, and where it goes.
+struct Led {
+    path: PathBuf,
+    to: PathBuf,
+    parent: Option<usize>,
+    /// From the source on; none of the source itself.
+    names: Vec<Vec<u8>>,
 }
 
 /// A further name of a file.
@@ -158,35 +199,54 @@ enum Identity {
     Image(Arc<ImageLocation>, u32),
 }
 
-pub(in crate::commands) struct Plan {
+/// How sources are walked.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) is_recursive: bool,
+    pub(super) follow: Follow,
+    pub(super) exclusion: &'a Exclusion,
+    /// What is done to permissions.
+    pub(super) mode: Option<&'a ModeChange>,
+    /// The destination, if nothing that is there is replaced.
+    pub(super) spares: Option<&'a Filesystem>,
+}
+
+pub(in crate::commands) struct Plan<'a> {
     /// Parents before their children.
     pub(in crate::commands) dirs: Vec<Node>,
     pub(in crate::commands) files: Vec<Node>,
     pub(in crate::commands) links: Vec<Link>,
     /// Bytes of content.
     pub(in crate::commands) bytes: u64,
-    is_recursive: bool,
+    how: Option<How<'a>>,
     keep: Keep,
+    /// What the directories of the plan are, by their numbers; of those that were walked to.
+    identities: Vec<Identity>,
     /// The first places of files that have several names.
     first_places: HashMap<Identity, PathBuf>,
     /// Files that hold the images in use, which are not copied.
     images: Vec<FileId>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// A plan to make files of trees, which is empty so far.
     pub(in crate::commands) fn of_trees() -> Self {
-        Self::new(true, Keep::all(), Vec::new())
+        Self::with(None, Keep::all(), Vec::new())
     }
 
-    pub(super) fn new(is_recursive: bool, keep: Keep, images: Vec<FileId>) -> Self {
+    pub(super) fn new(how: How<'a>, keep: Keep, images: Vec<FileId>) -> Self {
+        Self::with(Some(how), keep, images)
+    }
+
+    fn with(how: Option<How<'a>>, keep: Keep, images: Vec<FileId>) -> Self {
         Self {
             dirs: Vec::new(),
             files: Vec::new(),
             links: Vec::new(),
             bytes: 0,
-            is_recursive,
+            how,
             keep,
+            identities: Vec::new(),
             first_places: HashMap::new(),
             images,
         }
@@ -213,16 +273,61 @@ impl Plan {
     pub(super) fn add(&mut self, start: &Start, to: PathBuf, problems: &mut Problems) -> Outcome {
         match start {
             Start::Host(path) => self.add_host(path, to, problems),
+            Start::Input => {
+                self.add_input(to);
+                Ok(())
+            }
             Start::Image { .. } => self.add_image(start, to, problems),
         }
+    }
+
+    fn is_recursive(&self) -> bool {
+        self.how.is_none_or(|how| how.is_recursive)
+    }
+
+    fn follows_all(&self) -> bool {
+        self.how.is_some_and(|how| how.follow == Follow::All)
+    }
+
+    fn is_excluded(&self, names: &[&[u8]], is_dir: bool) -> bool {
+        self.how.is_some_and(|how| how.exclusion.has(names, is_dir))
+    }
+
+    /// Whether a source is left out by its own name.
+    fn is_source_excluded(&self, path: &Path, is_dir: bool) -> bool {
+        self.how
+            .is_some_and(|how| how.exclusion.has_source(path, is_dir))
+    }
+
+    /// Refuses to go into a directory for ever, and to plan more than links may lead to.
+    fn may_enter(&self, parent: Option<usize>, identity: &Identity) -> Result<(), &'static str> {
+        if !self.follows_all() {
+            return Ok(());
+        }
+        let mut at = parent;
+        while let Some(number) = at {
+            if self.identities.get(number) == Some(identity) {
+                return Err("is left out: a symbolic link leads to a directory that it is in");
+            }
+            at = self.dirs.get(number).and_then(|dir| dir.parent);
+        }
+        if self.dirs.len() >= MOST_FOLLOWED {
+            return Err("is left out: symbolic links lead to too many directories");
+        }
+        Ok(())
     }
 
     pub(super) const fn keeps_xattrs(&self) -> bool {
         self.keep.xattrs
     }
 
+    /// Whether symbolic links that are in the way are replaced, and not followed.
+    pub(super) const fn replaces_links(&self) -> bool {
+        self.keep.attributes
+    }
+
     fn refuse_directory(&self, shown: impl std::fmt::Display) -> Outcome {
-        if self.is_recursive {
+        if self.is_recursive() {
             Ok(())
         } else {
             Err(Failure::new(format!(
@@ -231,13 +336,60 @@ impl Plan {
         }
     }
 
-    fn add_host(&mut self, start: &Path, to: PathBuf, problems: &mut Problems) -> Outcome {
-        let found = if self.is_recursive {
-            start.symlink_metadata()
-        } else {
-            start.metadata()
+    fn add_input(&mut self, to: PathBuf) {
+        let now = now();
+        let mut node = Node {
+            from: Origin::Input,
+            to,
+            parent: None,
+            file_type: FileType::Regular,
+            permissions: STREAM_MODE,
+            uid: 0,
+            gid: 0,
+            accessed: now,
+            modified: now,
+            device: DeviceNumber::default(),
+            told: None,
         };
-        let found = found.map_err(|e| cannot("read", start, &e))?;
+        self.set_mode(&mut node);
+        self.files.push(node);
+    }
+
+    /// Gives what is planned the permissions that were asked for.
+    fn set_mode(&self, node: &mut Node) {
+        if let Some(mode) = self.how.and_then(|how| how.mode)
+            && node.file_type != FileType::Symlink
+        {
+            let is_dir = node.file_type == FileType::Directory;
+            node.permissions = mode.apply(node.permissions, is_dir);
+        }
+    }
+
+    /// What a path of the host leads to, and the path of that: links are followed where that is
+    /// asked for.
+    fn host_file(&self, path: &Path, is_source: bool) -> std::io::Result<(PathBuf, Metadata)> {
+        let follow = self.how.map_or(Follow::None, |how| how.follow);
+        if is_source && !self.is_recursive() && follow.follows_named() {
+            // A pipe has no path of its own.
+            return Ok((path.to_owned(), path.metadata()?));
+        }
+        let found = path.symlink_metadata()?;
+        let is_followed = follow == Follow::All || is_source && follow.follows_named();
+        if !found.is_symlink() || !is_followed {
+            return Ok((path.to_owned(), found));
+        }
+        let led_to = path.canonicalize()?;
+        let found = led_to.symlink_metadata()?;
+        Ok((led_to, found))
+    }
+
+    fn add_host(&mut self, start: &Path, to: PathBuf, problems: &mut Problems) -> Outcome {
+        let (path, found) = self
+            .host_file(start, true)
+            .map_err(|e| cannot("read", start, &e))?;
+        if self.is_source_excluded(start, found.is_dir()) {
+            return Ok(());
+        }
         if found.is_dir() {
             self.refuse_directory(Escaped::path(start))?;
         }
@@ -247,16 +399,28 @@ impl Plan {
                 Escaped::path(start)
             )));
         }
-        // Depth on the heap; the next one last.
-        let mut rest = vec![(start.to_owned(), to, None, Some(found))];
-        while let Some((path, to, parent, found)) = rest.pop() {
-            let found = match found.map_or_else(|| path.symlink_metadata(), Ok) {
-                Ok(found) => found,
+        // Depth on the heap; the next one last. Of each the names from the source on, too.
+        let mut rest = vec![(path, to, None, Vec::new(), Some(found))];
+        while let Some((path, to, parent, names, found)) = rest.pop() {
+            let looked = match found {
+                Some(found) => Ok((path.clone(), found)),
+                None => self.host_file(&path, false),
+            };
+            let (path, found) = match looked {
+                Ok(looked) => looked,
                 Err(e) => {
                     problems.note(cannot("read", &path, &e));
                     continue;
                 }
             };
+            let is_dir = found.is_dir();
+            let parts: Vec<&[u8]> = names
+                .iter()
+                .map(|name: &OsString| name.as_bytes())
+                .collect();
+            if !parts.is_empty() && self.is_excluded(&parts, is_dir) {
+                continue;
+            }
             if self.images.contains(&id(&found)) {
                 say(format_args!(
                     "note: {} is the image itself and was left out",
@@ -264,21 +428,30 @@ impl Plan {
                 ));
                 continue;
             }
-            let is_dir = found.is_dir();
+            if is_dir && let Err(why) = self.may_enter(parent, &Identity::Host(id(&found))) {
+                problems.note(Failure::new(format!("{} {why}", Escaped::path(&path))));
+                continue;
+            }
             let number = self.add_host_node(&path, to.clone(), parent, &found);
             if is_dir {
                 match names_in(&path) {
-                    Ok(names) => rest.extend(
-                        names
-                            .into_iter()
-                            .rev()
-                            .map(|name| (path.join(&name), to.join(&name), number, None)),
-                    ),
+                    Ok(found) => rest.extend(found.into_iter().rev().map(|name| {
+                        let below = if self.excludes() {
+                            [&names[..], std::slice::from_ref(&name)].concat()
+                        } else {
+                            Vec::new()
+                        };
+                        (path.join(&name), to.join(&name), number, below, None)
+                    })),
                     Err(e) => problems.note(cannot("read the directory", &path, &e)),
                 }
             }
         }
         Ok(())
+    }
+
+    fn excludes(&self) -> bool {
+        self.how.is_some_and(|how| !how.exclusion.is_empty())
     }
 
     /// Adds one file of the host. Returns its number if it is a directory.
@@ -291,17 +464,18 @@ impl Plan {
     ) -> Option<usize> {
         let mut file_type = host_type(found);
         let mut permissions = (found.mode() & 0o7777) as u16;
-        let mut how = if self.is_recursive {
+        let mut how = if self.is_recursive() {
             Reading::File
         } else {
             Reading::FollowedFile
         };
-        let is_stream = !self.is_recursive && file_type != FileType::Regular;
+        let is_stream =
+            !self.is_recursive() && !matches!(file_type, FileType::Regular | FileType::Symlink);
         if is_stream {
             (file_type, permissions, how) = (FileType::Regular, STREAM_MODE, Reading::Stream);
         }
         let number = found.rdev();
-        let node = Node {
+        let mut node = Node {
             from: Origin::Host {
                 path: path.to_owned(),
                 id: id(found),
@@ -321,6 +495,7 @@ impl Plan {
             },
             told: None,
         };
+        self.set_mode(&mut node);
         let bytes = match how {
             Reading::Stream => 0,
             // What is a hole takes no time.
@@ -339,39 +514,126 @@ impl Plan {
         else {
             return Ok(());
         };
-        let image: Arc<ImageLocation> = Arc::new(from.image.clone());
+        let source = Source {
+            from,
+            fs,
+            image: Arc::new(from.image.clone()),
+            is_dest: *is_dest,
+        };
+        let found = fs.symlink_metadata(path).map_err(|e| from.failure(&e))?;
+        if self.is_source_excluded(&from.path, found.is_dir()) {
+            return Ok(());
+        }
+        let mut rest = vec![Led {
+            path: path.clone(),
+            to,
+            parent: None,
+            names: Vec::new(),
+        }];
+        while let Some(led) = rest.pop() {
+            let is_source = led.names.is_empty();
+            let walked = self.walk_image(&source, led, &mut rest, problems);
+            // What a link led to is one of several.
+            match walked {
+                Err(failure) if !is_source => problems.note(failure),
+                walked => walked?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what is at and below a path of an image; what links in it lead to comes after it.
+    fn walk_image(
+        &mut self,
+        source: &Source<'_>,
+        start: Led,
+        rest: &mut Vec<Led>,
+        problems: &mut Problems,
+    ) -> Outcome {
+        let Source { from, fs, .. } = source;
+        let failed = |e: extant::Error| from.failure(&e);
         // The directories that lead to what comes next.
         let mut above: Vec<(PathBuf, Option<usize>)> = Vec::new();
-        let mut walk = fs.walk(path).map_err(|e| from.failure(&e))?.whole();
+        let mut walk = fs.walk(&start.path).map_err(failed)?.whole();
         while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
-                    problems.note(from.failure(&e));
+                    problems.note(failed(e));
                     continue;
                 }
             };
             let depth = entry.depth();
-            if depth == 0 && entry.file_type() == FileType::Directory {
+            let is_dir = entry.file_type() == FileType::Directory;
+            if depth == 0 && is_dir {
                 self.refuse_directory(from.shown())?;
             }
             above.truncate(depth);
             let (to, parent) = match above.last() {
-                None => (to.clone(), None),
+                None => (start.to.clone(), start.parent),
                 Some((dir, number)) => (dir.join(entry.file_name()), *number),
             };
             if let Err(e) = entry.check_name() {
-                problems.note(from.failure(&e));
+                problems.note(failed(e));
                 walk.skip_children();
                 continue;
             }
-            let is_dir = entry.file_type() == FileType::Directory;
-            let number = self.add_image_node(entry, &image, *is_dest, to.clone(), parent);
+            let names = self.names_of(&start, &entry);
+            let parts: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let is_link = self.follows_all() && entry.file_type() == FileType::Symlink;
+            if is_link {
+                let led_to = fs.metadata(entry.path()).map_err(failed);
+                let led_to = led_to.and_then(|found| {
+                    let path = follow(fs, entry.path()).map_err(failed)?;
+                    Ok((path, found.is_dir()))
+                });
+                match led_to {
+                    Ok((_, is_dir)) if !parts.is_empty() && self.is_excluded(&parts, is_dir) => {}
+                    Ok((path, _)) => rest.push(Led {
+                        path,
+                        to,
+                        parent,
+                        names,
+                    }),
+                    Err(failure) => problems.note(failure),
+                }
+                continue;
+            }
+            if depth > 0 && !parts.is_empty() && self.is_excluded(&parts, is_dir) {
+                walk.skip_children();
+                continue;
+            }
+            let identity = Identity::Image(Arc::clone(&source.image), entry.metadata().ino());
+            if is_dir && let Err(why) = self.may_enter(parent, &identity) {
+                problems.note(Failure::new(format!(
+                    "{}:{} {why}",
+                    shown(&source.image),
+                    Escaped::path(entry.path())
+                )));
+                walk.skip_children();
+                continue;
+            }
+            let (image, is_dest) = (&source.image, source.is_dest);
+            let number = self.add_image_node(entry, image, is_dest, to.clone(), parent);
             if is_dir {
                 above.push((to, number));
             }
         }
         Ok(())
+    }
+
+    /// The names of an entry from the source on, where patterns or links ask for them.
+    fn names_of(&self, start: &Led, entry: &WalkEntry) -> Vec<Vec<u8>> {
+        if !self.excludes() && !self.follows_all() {
+            return Vec::new();
+        }
+        let below = entry.path_bytes();
+        let below = below
+            .get(start.path.as_os_str().len()..)
+            .unwrap_or_default();
+        let parts = below.split(|byte| *byte == b'/');
+        let parts = parts.filter(|name| !name.is_empty()).map(<[u8]>::to_vec);
+        start.names.iter().cloned().chain(parts).collect()
     }
 
     pub(in crate::commands) fn add_image_node(
@@ -383,7 +645,7 @@ impl Plan {
         parent: Option<usize>,
     ) -> Option<usize> {
         let found = entry.metadata();
-        let node = Node {
+        let mut node = Node {
             from: Origin::Image {
                 entry,
                 image: Arc::clone(image),
@@ -400,6 +662,7 @@ impl Plan {
             device: found.rdev().unwrap_or_default(),
             told: None,
         };
+        self.set_mode(&mut node);
         let identity = Identity::Image(Arc::clone(image), found.ino());
         let bytes = found.len().min(found.blocks().saturating_mul(512));
         self.add_node(node, identity, found.nlink().into(), bytes)
@@ -414,9 +677,16 @@ impl Plan {
     ) -> Option<usize> {
         if node.file_type == FileType::Directory {
             self.dirs.push(node);
+            self.identities.push(identity);
             return Some(self.dirs.len() - 1);
         }
-        if self.keep.everything && names > 1 {
+        if let Some(fs) = self.how.and_then(|how| how.spares)
+            && matches!(look_at_link(fs, &node.to), Ok(Some(_)))
+        {
+            return None;
+        }
+        // What links lead to has their names, too.
+        if self.keep.everything && (names > 1 || self.follows_all()) {
             if let Some(first) = self.first_places.get(&identity) {
                 self.links.push(Link {
                     first: first.clone(),

@@ -50,7 +50,7 @@ impl Assembly<'_> {
     pub(in super::super) fn take_away(&mut self, path: &[u8], time: Timestamp) -> Checked<()> {
         let how = match self.below {
             // Refused when its own turn comes.
-            Below::Nothing | Below::Layers(Whiteouts::Refuse) => return Ok(()),
+            Below::Nothing | Below::Layers(Whiteouts::Refuse | Whiteouts::Keep) => return Ok(()),
             Below::Layers(how) => how,
         };
         if self.is_excluded(path, false) {
@@ -130,6 +130,7 @@ impl Assembly<'_> {
             return Ok(false);
         }
         match self.below {
+            Below::Layers(Whiteouts::Keep) => Ok(false),
             Below::Layers(Whiteouts::Apply | Whiteouts::Overlay) => Ok(Mark::of(path)?.is_some()),
             Below::Layers(Whiteouts::Refuse) => {
                 Err("a whiteout, which --whiteouts refuse does not take".into())

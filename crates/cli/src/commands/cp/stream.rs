@@ -1,0 +1,92 @@
+//! The content of a file to standard output, a pipe or a device: byte by byte, holes as zeros.
+
+use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
+use crate::progress::Bar;
+use extant::{Escaped, Filesystem};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Bytes copied at once.
+const CHUNK: usize = 1 << 20;
+
+/// Whether a file of the host is one that content is written to, and that nothing takes the place
+/// of: links are followed, as its user names it.
+pub(super) fn is_stream(dest: &Path) -> bool {
+    let Ok(found) = dest.metadata() else {
+        return false;
+    };
+    let kind = found.file_type();
+    kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
+}
+
+/// Writes the content of the file at `path` to a pipe or a device of the host.
+pub(super) fn into_file(
+    fs: &Filesystem,
+    path: &Path,
+    from: &ImagePath,
+    dest: &Path,
+    verify: bool,
+    bar: &Bar,
+) -> Outcome {
+    let failed = |e: std::io::Error| {
+        let dest = Escaped::path(dest);
+        Failure::new(format!("cannot write to {dest}: {e}"))
+    };
+    let mut file = File::options().write(true).open(dest).map_err(failed)?;
+    each_piece(fs, path, from, verify, bar, |piece| {
+        file.write_all(piece).map_err(failed)
+    })
+}
+
+/// Writes the content of the file at `path` to standard output.
+pub(super) fn to_output(
+    fs: &Filesystem,
+    path: &Path,
+    from: &ImagePath,
+    verify: bool,
+    bar: &Bar,
+) -> Outcome {
+    let mut output = std::io::stdout().lock();
+    each_piece(fs, path, from, verify, bar, |piece| {
+        Ok(output.write_all(piece)?)
+    })?;
+    Ok(output.flush()?)
+}
+
+fn each_piece(
+    fs: &Filesystem,
+    path: &Path,
+    from: &ImagePath,
+    verify: bool,
+    bar: &Bar,
+    mut put: impl FnMut(&[u8]) -> Outcome,
+) -> Outcome {
+    let failed = |e: extant::Error| from.failure(&e);
+    let file = fs.open_file(path).map_err(failed)?;
+    let size = file.metadata().len();
+    bar.total(size);
+    let mut buffer = vec![0; usize::try_from(size).unwrap_or(CHUNK).clamp(1, CHUNK)];
+    let mut sealed = if verify {
+        file.fs_verity().map_err(failed)?
+    } else {
+        None
+    };
+    let mut at = 0;
+    loop {
+        let read = match &mut sealed {
+            Some(sealed) => sealed.read_at(&mut buffer, at),
+            None => file.read_at(&mut buffer, at),
+        };
+        let read = read.map_err(failed)?;
+        let piece = buffer.get(..read).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        put(piece)?;
+        bar.advance(read as u64);
+        at += read as u64;
+    }
+}
