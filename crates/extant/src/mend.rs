@@ -19,6 +19,7 @@ use crate::mount::Mount;
 use crate::{Error, Filesystem, MountOptions, Result, SharedDevice, SuperblockChoice};
 use extant_blockdev::OverlayDevice;
 use extant_core::fs::Fs;
+use extant_core::ops;
 use extant_format::Ino;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 pub use extant_fsck::repair::Fix;
@@ -87,7 +88,17 @@ pub fn mend(
             match replayed() {
                 Ok(replayed) => after(replayed),
                 Err(()) if is_elsewhere(&e) => Err(e),
-                Err(()) => in_memory::mend(device, how, &spool, progress),
+                Err(()) => {
+                    let first = in_memory::mend(device, how, &spool, progress)?;
+                    let again = |replayed| {
+                        let device = &first.device;
+                        in_memory::mend_after_replay(device, &replayed, how, &spool, progress)
+                    };
+                    match replay_over(device, &first).map(again) {
+                        Some(Ok(second)) => Ok(both(first, second)),
+                        _ => Ok(first),
+                    }
+                }
             }
         }
         Err(MendError::Refused { .. } | MendError::Journal(_)) => {
@@ -95,6 +106,38 @@ pub fn mend(
         }
         done => done,
     }
+}
+
+/// Replays a journal over what was mended without it: fast commits ask for structures that are
+/// sound. `None` where that cannot be done either.
+fn replay_over(device: &SharedDevice, mended: &Mended) -> Option<Arc<OverlayDevice>> {
+    let fs = Filesystem::on_mended(mended, MountOptions::read_only()).ok()?;
+    let journal = fs.fs().inode(fs.fs().superblock().journal_ino()?).ok()?;
+    let first = ops::extents(fs.fs(), &journal).next()?.ok()?;
+    let log = first.device_offset?;
+    let mut overlay = OverlayDevice::new(Arc::clone(&mended.device), PIECE);
+    // The log as it lies, and a superblock that says that it waits.
+    let mut bytes = [0; PIECE as usize];
+    device.read_at(log, &mut bytes).ok()?;
+    overlay
+        .replace(log / u64::from(PIECE), bytes.to_vec())
+        .ok()?;
+    let mut superblock = fs.fs().superblock().clone();
+    superblock.set_needs_recovery(true);
+    let at = SUPERBLOCK_OFFSET / u64::from(PIECE);
+    overlay.replace(at, superblock.encode().to_vec()).ok()?;
+    replay(&(Arc::new(overlay) as SharedDevice), None).ok()
+}
+
+/// What was mended before a replay and after it.
+fn both(first: Mended, mut second: Mended) -> Mended {
+    second.fixes_count += first.fixes_count;
+    second.fixes = [first.fixes, second.fixes].concat();
+    second.in_doubt.extend(first.in_doubt);
+    second.is_partial |= first.is_partial;
+    second.missing = first.missing;
+    second.unreadable += first.unreadable;
+    second
 }
 
 /// Whether what waits is in a journal on another device.

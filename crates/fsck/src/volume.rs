@@ -19,7 +19,7 @@ use extant_format::group_desc::{DescChecksum, GroupDesc};
 use extant_format::inode::rules::InodeRules;
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-use extant_format::{BlockSize, FormatError, Group, Ino, Pblk};
+use extant_format::{BlockSize, Expected, FormatError, Group, Ino, Pblk};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -154,19 +154,68 @@ const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
     ("checksum_type", 0x175, 1, 1),
 ];
 
+/// Fields whose value follows from others, where these are right: by name, with their byte. Which
+/// of them is wrong is a guess, good enough to read by.
+const FOLLOWING: &[(&str, usize)] = &[
+    ("inodes_count", 0x00),
+    ("first_data_block", 0x14),
+    ("log_cluster_size", 0x1c),
+    ("blocks_per_group", 0x20),
+];
+
 /// The superblock in `bytes` with possible values in the place of those that cannot be, if nothing
 /// else is wrong.
 fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> {
-    for _ in 0..=REPLACEABLE.len() {
+    with_other_fields(bytes, &|why| {
+        let (_, at, len, value) = REPLACEABLE.iter().find(|(name, ..)| *name == why.field)?;
+        Some((*at, *len, *value))
+    })
+}
+
+/// What a field is to hold: its byte, its length and its value.
+type Field = (usize, usize, u32);
+
+/// The superblock in `bytes` with what `other` says in the place of fields that cannot be.
+fn with_other_fields(
+    bytes: &mut [u8; SUPERBLOCK_LEN],
+    other: &dyn Fn(&FormatError) -> Option<Field>,
+) -> Option<Superblock> {
+    for _ in 0..=REPLACEABLE.len() + FOLLOWING.len() {
         let why = match Superblock::parse_unverified(bytes) {
             Ok(sb) => return Some(sb),
             Err(why) => why,
         };
-        let (_, at, len, value) = REPLACEABLE.iter().find(|(name, ..)| *name == why.field)?;
-        let to = bytes.get_mut(*at..at + len)?;
-        to.copy_from_slice(value.to_le_bytes().get(..*len)?);
+        let (at, len, value) = other(&why)?;
+        let to = bytes.get_mut(at..at + len)?;
+        to.copy_from_slice(value.to_le_bytes().get(..len)?);
     }
     None
+}
+
+/// Finds a superblock as [`find_superblock`] does, or one to read by: of the primary one, with
+/// values in the place of those that cannot be which follow from others.
+pub(crate) fn find_superblock_to_read(device: &dyn BlockDevice) -> Result<Superblock> {
+    let e = match find_superblock(device, &mut Sink::new()) {
+        Err(e @ Error::NotExt4 { .. }) => e,
+        found => return found,
+    };
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    read_padded(device, SUPERBLOCK_OFFSET, &mut bytes)?;
+    let found = with_other_fields(&mut bytes, &|why| {
+        let by_name = |(name, ..): &&(&str, usize, usize, u32)| *name == why.field;
+        if let Some((_, at, len, value)) = REPLACEABLE.iter().find(by_name) {
+            return Some((*at, *len, *value));
+        }
+        match (why.field, &why.expected) {
+            ("rev_level", _) => Some((0x4c, 4, 1)),
+            (field, Expected::Exactly(value)) => {
+                let (_, at) = FOLLOWING.iter().find(|(name, _)| *name == field)?;
+                Some((*at, 4, u32::try_from(*value).ok()?))
+            }
+            _ => None,
+        }
+    });
+    found.ok_or(e)
 }
 
 /// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that

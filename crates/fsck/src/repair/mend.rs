@@ -16,8 +16,8 @@ use super::rounds::Rounds;
 use super::{journal, net, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
-use crate::volume::find_superblock;
-use crate::{Code, Progress};
+use crate::volume::{find_superblock, find_superblock_to_read};
+use crate::{Code, Place, Progress};
 use extant_blockdev::{
     BlockDevice, Completion, DeviceError, DeviceResult, Done, OverlayDevice, Request, SharedDevice,
 };
@@ -98,7 +98,7 @@ fn mend_over(
     spool: SpoolMaker<'_>,
     progress: &dyn Progress,
 ) -> Result<Mended> {
-    let found = find_superblock(&**device, &mut Sink::new())?;
+    let found = find_superblock_to_read(&**device)?;
     let needed = found
         .blocks_count()
         .saturating_mul(found.block_size().bytes().into());
@@ -181,7 +181,15 @@ impl Attempt<'_> {
         if let Some(replayed) = self.replayed {
             journal::take_over(&mut draft, Arc::clone(replayed))?;
         }
-        superblock::restore(&mut draft, self.found)?;
+        match find_superblock(&*draft.device(), &mut Sink::new()) {
+            Ok(_) => superblock::restore(&mut draft, self.found)?,
+            Err(Error::NotExt4 { source, .. }) => {
+                draft.put_superblock(self.found)?;
+                let text = format!("possible again, to read by ({source})");
+                draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
+            }
+            Err(e) => return Err(e),
+        }
         let rounds = Rounds::for_reading(options, careful, self.is_cut);
         rounds.run(&mut draft, self.progress)?;
         Ok(draft)

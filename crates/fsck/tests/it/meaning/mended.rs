@@ -22,6 +22,9 @@ use std::path::Path;
 
 /// Mutants in an ordinary run.
 const ORDINARY: u64 = 40;
+/// The seed of the ordinary run: one sample, always the same, of the long run in
+/// docs/dev/conformance.md.
+const SAMPLE: u64 = 30;
 /// Runs of e2fsck at most: some mends ask for another one.
 const RUNS: u32 = 3;
 
@@ -148,6 +151,12 @@ fn after_e2fsck(image: &[u8], for_linux: bool, dir: &Path) -> Contents {
 #[test]
 fn what_comes_out_of_mended_mutants_is_no_less_than_e2fsck_leaves() {
     let place = Place::new();
-    let seed = seed_from_env("what_comes_out_of_mended_mutants_is_no_less_than_e2fsck_leaves");
+    let name = "what_comes_out_of_mended_mutants_is_no_less_than_e2fsck_leaves";
+    let is_asked = std::env::var_os("EXTANT_SEED").is_some();
+    let seed = if is_asked {
+        seed_from_env(name)
+    } else {
+        SAMPLE
+    };
     run(&place, seed, ORDINARY, true);
 }
