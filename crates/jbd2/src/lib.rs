@@ -18,6 +18,7 @@
 //! | `revoke` | which images must not be replayed |
 //! | `replay` | the images that must |
 //! | `fast_commit` | the fast commits that follow the last transaction |
+//! | `history` | every transaction of which the ring still has something |
 //! | `overlay` | where the images lie, and a device that shows them |
 //! | `home` | writing the images to where they belong |
 //! | `mutants` | mistakes that tests must find |
@@ -36,6 +37,7 @@ mod ahead;
 mod error;
 mod external;
 mod fast_commit;
+mod history;
 mod home;
 mod log;
 mod map;
@@ -53,6 +55,9 @@ mod writer;
 pub use error::{JournalError, JournalResult};
 pub use external::external_log;
 pub use fast_commit::FastCommits;
+pub use history::{
+    Check, EachFastCommit, HistoryEnd, LogHistory, LogRecord, LoggedImage, LoggedTransaction,
+};
 pub use home::WrittenHome;
 pub use log::Log;
 pub use map::LogRun;
