@@ -189,6 +189,10 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-rescue",
+        &["extant-format", "extant-blockdev", "extant-jbd2"],
+    ),
+    (
         "extant",
         &[
             "extant-core",
@@ -230,6 +234,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-image",
             "extant-mkfs",
             "extant-remote",
+            "extant-rescue",
             "extant-serve",
         ],
     ),
@@ -245,6 +250,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-jbd2",
             "extant-mkfs",
             "extant-remote",
+            "extant-rescue",
             "extant-serve",
             "extant-verity",
         ],

@@ -1,0 +1,7 @@
+//! What a file system tells of its past, beside `debugfs` and Linux.
+
+mod adversaries;
+mod hostile_logs;
+mod log;
+mod support;
+mod workload;
