@@ -16,6 +16,7 @@ mod programs;
 mod quota;
 mod relabel;
 mod repair;
+mod rescue;
 mod revert;
 mod serve;
 mod sources;
@@ -41,6 +42,7 @@ pub(crate) use programs::{Completions, Links, Man};
 pub(crate) use quota::Quota;
 pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
+pub(crate) use rescue::{Deleted, Log, Recover};
 pub(crate) use revert::Revert;
 pub(crate) use serve::Serve;
 pub(crate) use sources::Sources;
@@ -138,6 +140,9 @@ impl Command {
                     | Self::Df(_)
                     | Self::Map(_)
                     | Self::Check(_)
+                    | Self::Log(_)
+                    | Self::Deleted(_)
+                    | Self::Recover(_)
                     | Self::Lsattr(_)
                     | Self::Mount(_)
                     | Self::Umount(_)
@@ -179,6 +184,9 @@ pub(crate) enum Command {
     Resize(Resize),
     Trim(Trim),
     Verity(SealImage),
+    Log(Log),
+    Deleted(Deleted),
+    Recover(Recover),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

@@ -13,6 +13,7 @@ pub(crate) mod complete_path;
 mod completions;
 mod convert;
 mod cp;
+mod deleted;
 mod df;
 mod diff;
 mod digest;
@@ -27,6 +28,7 @@ mod info;
 mod like;
 mod links;
 mod ln;
+mod log;
 mod ls;
 mod man;
 mod manifest;
@@ -38,9 +40,11 @@ mod mount;
 mod mv;
 mod owners;
 mod quota;
+mod recover;
 mod relabel;
 mod repair;
 mod replay;
+mod rescue;
 mod resize;
 mod revert;
 mod rm;
@@ -124,6 +128,9 @@ fn run_command(command: Command, location: &Whereabouts) -> Outcome {
         Command::Resize(args) => resize::run(&args, location),
         Command::Trim(args) => trim::run(&args, location),
         Command::Verity(args) => verity::run(&args, location),
+        Command::Log(args) => log::run(&args, location),
+        Command::Deleted(args) => deleted::run(&args, location),
+        Command::Recover(args) => recover::run(&args, location),
         Command::Completions(args) => completions::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Man(args) => man::run(&args),

@@ -42,6 +42,10 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Look into the past of an image",
+        &["log", "deleted", "recover"],
+    ),
+    (
         "Mount or serve an image",
         &["mount", "umount", "stats", "serve"],
     ),
@@ -87,7 +91,7 @@ pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
         ["mkfs" | "convert" | "revert" | "serve" | "verity"] => PART,
         ["xattr" | "acl", "set" | "rm"] => PART_AND_UNDO,
         ["cp" | "quota" | "sync"] => ALL_AND_UNDO,
-        ["check"] => PART_AND_JOURNAL,
+        ["check" | "log" | "deleted" | "recover"] => PART_AND_JOURNAL,
         _ => ALL,
     }
 }
@@ -134,6 +138,8 @@ pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
         "tune" => &[("tune2fs", "8")],
         "resize" => &[("resize2fs", "8")],
         "revert" => &[("e2undo", "8")],
+        "log" => &[("debugfs", "8"), ("dumpe2fs", "8")],
+        "deleted" | "recover" => &[("debugfs", "8")],
         "trim" => &[("fstrim", "8"), ("zerofree", "8")],
         "verity" => &[("veritysetup", "8")],
         "mkdir" => &[("mkdir", "1")],

@@ -46,6 +46,7 @@ mod reading;
 mod repairing;
 mod replacing;
 mod reproducibility;
+mod rescuing;
 mod resizing;
 mod round_trips;
 mod saying_formats;
