@@ -1,10 +1,12 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
-//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`.
+//! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
+//! `deleted`.
 
 mod cluster;
 mod concurrency;
 mod conformance;
 mod crash;
+mod deleted;
 mod instructions;
 mod programs;
 mod verity;
@@ -31,6 +33,7 @@ Chores:
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
   cluster   File systems on a Ceph cluster of one node
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
+  deleted   Files that Linux removed, and how many of them come back, beside extundelete and ext4magic
   geometry  Random options of mkfs beside mke2fs
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
@@ -130,6 +133,8 @@ fn main() -> ExitCode {
         Some("cluster") => cluster::cluster(&root(), &args[1..]),
         Some("chains") if help => say(CHAINS_HELP),
         Some("chains") => chains(&args[1..]),
+        Some("deleted") if help => say(deleted::HELP),
+        Some("deleted") => deleted::deleted(&root(), &args[1..]),
         Some("geometry") if help => say(GEOMETRY_HELP),
         Some("geometry") => geometry(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),

@@ -219,7 +219,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         .map(|text| text.as_bytes().to_vec())
         .to_vec(),
         "undo_file" => vec![undo_file()],
-        "image_read" | "image_checked" => vec![vec![], vec![16, 0, 0, 0, 1]],
+        "image_read" | "image_checked" | "image_rescued" => vec![vec![], vec![16, 0, 0, 0, 1]],
         _ => Vec::new(),
     }
 }

@@ -61,3 +61,25 @@ pub fn image_checked(input: &[u8]) -> bool {
     }
     is_clean
 }
+
+/// Looks at the past of the image: its log, what was deleted, and the content of that.
+pub fn image_rescued(input: &[u8]) -> bool {
+    let Ok(rescue) = extant_rescue::Rescue::open(changed(input), None) else {
+        return false;
+    };
+    let log = rescue.log(None, None);
+    let Ok(deleted) = rescue.deleted() else {
+        return false;
+    };
+    for file in deleted.files.iter().take(MOST_ENTRIES) {
+        let (mut end, mut all) = (0, 0);
+        let read = rescue.read(file, |at, bytes| {
+            assert!(at >= end, "pieces come in their order");
+            end = at + bytes.len() as u64;
+            all += bytes.len() as u64;
+            Ok::<(), extant_rescue::Error>(())
+        });
+        assert!(read.is_err() || all <= file.size);
+    }
+    log.is_ok()
+}

@@ -99,6 +99,7 @@ targets! {
     network::nbd_requests(2000),
     image::image_read(150),
     image::image_checked(100),
+    image::image_rescued(100),
 }
 
 /// The first bytes of an input choose, the rest is parsed.
