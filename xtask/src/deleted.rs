@@ -1,5 +1,5 @@
-//! `cargo xtask deleted`: files that Linux wrote, removed and partly overwrote, and how many of them
-//! come back; recorded in `docs/dev/conformance.md`.
+//! `cargo xtask deleted`: files that Linux wrote, removed and partly overwrote, and how many of
+//! them come back; recorded in `docs/dev/conformance.md`.
 
 use crate::programs::{succeed, system};
 use std::fs;

@@ -468,8 +468,8 @@ fn unbroken(log: &Log<'_>, transactions: &mut [LoggedTransaction]) -> JournalRes
     Ok(first..newest + 1)
 }
 
-/// How the log ends behind `newest`. Its end says where it goes on; recovery by `e2fsck` leaves that
-/// as it was.
+/// How the log ends behind `newest`. Its end says where it goes on; recovery by `e2fsck` leaves
+/// that as it was.
 fn end(log: &Log<'_>, newest: &LoggedTransaction) -> HistoryEnd {
     let superblock = log.superblock();
     let behind = newest

@@ -21,11 +21,11 @@ use std::collections::HashSet;
 pub enum Verdict {
     /// Proven by the log. The log has every transaction from the last copy of the inode before its
     /// deletion to now. All blocks of its map are free, and no transaction behind the one that
-    /// freed them changed the bitmap of their group, so that nothing was put there. It was unmounted
-    /// in order, and not mounted again: what is being written in a crash is in no log. All nodes of
-    /// the map come from the log, and the inode counts as many blocks as they have. No block reads
-    /// as zeros, as one does that was trimmed. Or the file is an orphan, which still has its
-    /// blocks.
+    /// freed them changed the bitmap of their group, so that nothing was put there. The file system
+    /// was unmounted in order, and not mounted again: what is being written in a crash is in no
+    /// log. All nodes of the map come from the log, and the inode counts as many blocks as they
+    /// have. No block reads as zeros, as one does that was trimmed. Or the file is an orphan, which
+    /// still has its blocks.
     ///
     /// It is the file as of the last transaction before the one that deleted it, as far as it had
     /// reached the device. That Linux was told to write data in order (`data=ordered`, its default,
