@@ -89,4 +89,16 @@ impl Rescue {
             journal: Some(journal),
         })
     }
+
+    /// Opens the file system at byte 0 of `device` as it lies there, without what its log has to
+    /// replay. The journal is inside.
+    ///
+    /// # Errors
+    /// No file system, features that are not known here, a device that fails, a journal on another
+    /// device.
+    pub fn open_as_it_lies(device: SharedDevice) -> Result<Self> {
+        let volume = Volume::open(device)?;
+        let journal = Journal::open(&volume, None)?;
+        Ok(Self { volume, journal })
+    }
 }

@@ -8,17 +8,21 @@ use extant_rescue::Rescue;
 
 /// Opens an image to look at its past.
 pub(super) fn open(image: &ImageLocation, location: &Whereabouts) -> Outcome<Rescue> {
-    if location.as_is || location.superblock.is_some() {
+    if location.superblock.is_some() || location.mend {
         return Err(Failure::usage(
-            "--as-is and --superblock are about reading files: the past of an image is looked at by its first superblock, \
-             with the journal",
+            "--superblock and --mend are about reading files: the past of an image is looked at as it lies, by its first \
+             superblock",
         ));
     }
     let device = image
         .open(&how(location, image, false))
         .map_err(Failure::new)?;
-    let journal = journal_device(location)?;
-    Rescue::open(device, journal).map_err(|e| named(image, e))
+    let opened = if location.as_is {
+        Rescue::open_as_it_lies(device)
+    } else {
+        Rescue::open(device, journal_device(location)?)
+    };
+    opened.map_err(|e| named(image, e))
 }
 
 /// A failure, with the image in front; devices name themselves.

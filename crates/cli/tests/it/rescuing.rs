@@ -146,8 +146,8 @@ fn single_files_come_back_by_path_and_by_number() {
     );
     let run = extant(["recover", &image, "d/one", "-d", &place.arg("c")]).fails(2);
     assert!(run.stderr.contains("paths begin with /"), "{}", run.stderr);
-    let run = extant(["deleted", "--as-is", &image]).fails(2);
-    assert!(run.stderr.contains("--as-is"), "{}", run.stderr);
+    let run = extant(["deleted", "--superblock", "auto", &image]).fails(2);
+    assert!(run.stderr.contains("--superblock"), "{}", run.stderr);
 }
 
 #[test]
