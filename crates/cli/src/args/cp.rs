@@ -1,6 +1,7 @@
 //! The command line of `cp`.
 
 use super::{Owners, parse_threads};
+use crate::image_path::ImagePath;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 
@@ -131,4 +132,21 @@ pub(crate) struct Cp {
         hide_default_value = true
     )]
     pub(crate) threads: usize,
+}
+
+impl Cp {
+    /// Where to, and what: the last operand, if no directory is named, and the others.
+    pub(crate) fn dest_and_sources(&self) -> Option<(&OsString, &[OsString])> {
+        match (&self.target_directory, self.paths.split_last()) {
+            (Some(dir), Some(_)) => Some((dir, &self.paths)),
+            (None, Some((dest, sources))) if !sources.is_empty() => Some((dest, sources)),
+            _ => None,
+        }
+    }
+
+    /// Whether it changes an image.
+    pub(crate) fn is_into_image(&self) -> bool {
+        self.dest_and_sources()
+            .is_some_and(|(dest, _)| matches!(ImagePath::inside_if_any(dest), Ok(Some(_))))
+    }
 }

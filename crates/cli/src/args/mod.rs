@@ -97,7 +97,10 @@ pub(crate) struct Args {
 impl Args {
     /// Whether `--mend` could help the command, and was not given.
     pub(crate) fn may_mend(&self) -> bool {
-        let reads = !self.command.writes() || matches!(self.command, Command::Cp(_));
+        let reads = match &self.command {
+            Command::Cp(args) => !args.is_into_image(),
+            command => !command.writes(),
+        };
         reads && !self.location.mend
     }
 

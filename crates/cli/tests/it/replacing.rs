@@ -341,6 +341,16 @@ fn pipes_and_devices_of_the_host_are_written_to() {
     let run = extant(["cp", &from, &place.arg("stdout")]).ok();
     assert!(link.symlink_metadata().unwrap().is_symlink());
     assert!(run.stdout == expected, "{} bytes", run.stdout.len());
+    // So it is where a regular file is open.
+    let out = place.join("out");
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["cp", &from, &place.arg("stdout")])
+        .stdout(fs::File::create(&out).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    assert!(fs::read(&out).unwrap() == expected);
     let run = extant(["cp", &from, "/dev/full"]).fails(1);
     assert!(run.stderr.contains("/dev/full"), "{}", run.stderr);
 }

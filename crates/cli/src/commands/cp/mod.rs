@@ -24,14 +24,10 @@ use std::path::Path;
 const STREAM: &str = "-";
 
 pub(super) fn run(args: &Cp, location: &Whereabouts) -> Outcome {
-    let (dest, sources) = match (&args.target_directory, args.paths.split_last()) {
-        (Some(dir), Some(_)) => (dir, &args.paths[..]),
-        (None, Some((dest, sources))) if !sources.is_empty() => (dest, sources),
-        _ => {
-            return Err(Failure::usage(
-                "nothing to copy: name a file and where to put it",
-            ));
-        }
+    let Some((dest, sources)) = args.dest_and_sources() else {
+        return Err(Failure::usage(
+            "nothing to copy: name a file and where to put it",
+        ));
     };
     let verbose = Verbose::new(args.verbose);
     let done = run_to(args, location, sources, dest, &verbose);

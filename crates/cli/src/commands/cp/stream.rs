@@ -12,14 +12,40 @@ use std::path::Path;
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
 
+/// Links that lead on to each other, at most; Linux follows as many.
+const MOST_LINKS: usize = 40;
+
 /// Whether a file of the host is one that content is written to, and that nothing takes the place
-/// of: links are followed, as its user names it.
+/// of: links are followed, as its user names it. So are names of open files, such as
+/// `/dev/stdout`.
 pub(super) fn is_stream(dest: &Path) -> bool {
     let Ok(found) = dest.metadata() else {
         return false;
     };
     let kind = found.file_type();
-    kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
+    kind.is_fifo() || kind.is_char_device() || kind.is_block_device() || names_descriptor(dest)
+}
+
+/// Whether a path is, or leads to, one of the links in `/proc` that stand for open files.
+fn names_descriptor(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = path.read_link() else {
+            return false;
+        };
+        let dir = match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        };
+        let Ok(dir) = dir.canonicalize() else {
+            return false;
+        };
+        if dir.starts_with("/proc") {
+            return true;
+        }
+        path = dir.join(target);
+    }
+    false
 }
 
 /// Writes the content of the file at `path` to a pipe or a device of the host.
@@ -35,7 +61,12 @@ pub(super) fn into_file(
         let dest = Escaped::path(dest);
         Failure::new(format!("cannot write to {dest}: {e}"))
     };
-    let mut file = File::options().write(true).open(dest).map_err(failed)?;
+    // What is open under a name of a descriptor may be a regular file.
+    let mut file = File::options()
+        .write(true)
+        .truncate(true)
+        .open(dest)
+        .map_err(failed)?;
     each_piece(fs, path, from, verify, bar, |piece| {
         file.write_all(piece).map_err(failed)
     })
