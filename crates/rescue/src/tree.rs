@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::maps::{Piece, has_map, runs_in_place};
+use crate::names::is_plain;
 use crate::volume::Volume;
 use extant_format::Ino;
 use extant_format::dir::entries;
@@ -93,10 +94,7 @@ impl Tree {
         for pblk in blocks {
             volume.read(pblk, &mut bytes)?;
             for entry in entries(&bytes, &layout).map_while(std::result::Result::ok) {
-                if let Some(child) = entry.ino
-                    && entry.name != b"."
-                    && entry.name != b".."
-                {
+                if let Some(child) = entry.ino {
                     self.entry(ino, child, entry.name, entry.file_type.file_type(), wanted);
                 }
             }
@@ -118,6 +116,10 @@ impl Tree {
         kind: Option<FileType>,
         wanted: &HashSet<Ino>,
     ) {
+        // Names of encrypted directories are any bytes; those of inline ones have the parent first.
+        if !is_plain(name) {
+            return;
+        }
         let may_be_directory = kind.is_none_or(|kind| kind == FileType::Directory);
         if may_be_directory || wanted.contains(&child) {
             self.names

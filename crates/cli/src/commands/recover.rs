@@ -89,11 +89,12 @@ pub(super) fn run(args: &Recover, location: &Whereabouts) -> Outcome {
     } else {
         writeln!(
             output,
-            "{} brought back: {} whole, {} likely, {} in part; {} left out",
-            sums.whole + sums.likely + sums.partly,
+            "{} brought back: {} whole, {} likely, {} in part, {} directories; {} left out",
+            sums.whole + sums.likely + sums.partly + sums.directories,
             sums.whole,
             sums.likely,
             sums.partly,
+            sums.directories,
             sums.left_out
         )?;
     }
@@ -144,6 +145,8 @@ struct Sums {
     whole: u64,
     likely: u64,
     partly: u64,
+    /// A directory is its names: nothing of its content can be missing.
+    directories: u64,
     left_out: u64,
 }
 
@@ -223,6 +226,10 @@ impl Work<'_> {
     }
 
     fn count(&mut self, file: &DeletedFile) {
+        if file.file_type == Some(FileType::Directory) {
+            self.sums.directories += 1;
+            return;
+        }
         match file.verdict {
             Verdict::Whole => self.sums.whole += 1,
             Verdict::Likely => self.sums.likely += 1,
@@ -267,6 +274,7 @@ impl Work<'_> {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&path[..0], &path[..]),
         };
+        check_name(name)?;
         let parent = self.directory(above)?;
         let name = OsStr::from_bytes(name);
         match file.file_type {
@@ -363,8 +371,18 @@ fn make_root(dir: &Path) -> Outcome<OwnedFd> {
     rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed(e.into()))
 }
 
+/// Refuses what is no single name: it leads elsewhere.
+fn check_name(name: &[u8]) -> Result<(), String> {
+    let leads_elsewhere = matches!(name, b"" | b"." | b"..");
+    if leads_elsewhere || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        return Err(format!("{} cannot be the name of a file", Escaped(name)));
+    }
+    Ok(())
+}
+
 /// Opens a directory in another, and makes it where it does not exist. Links are not followed.
 fn below(parent: &impl AsFd, name: &OsStr) -> Result<OwnedFd, String> {
+    check_name(name.as_bytes())?;
     match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(cannot_make(name, e)),
