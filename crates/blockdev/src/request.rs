@@ -8,8 +8,9 @@
 //! Requests of a batch may be done in any order and must not overlap, except that a
 //! [`Request::Flush`] is a barrier: it starts when everything before it in the batch is done,
 //! and nothing after it starts before it is done. If anything before the flush failed, the flush
-//! and everything after it are not started and end as [`DeviceError::Cancelled`]. So
-//! `[log blocks.., Flush, commit block, Flush]` is a whole commit in one batch.
+//! and everything after it are not started and end as [`DeviceError::Cancelled`]; if the flush
+//! itself failed, so does everything after it. So `[log blocks.., Flush, commit block, Flush]` is
+//! a whole commit in one batch: the commit block is not written unless the log blocks are durable.
 
 use crate::{AlignedBuf, BlockDevice, DeviceError, DeviceResult, WriteBuf};
 use std::fmt;
@@ -243,6 +244,7 @@ pub(crate) fn run_inline<D: BlockDevice + ?Sized>(device: &D, batch: Vec<Request
         for mut request in run {
             let result = run_one(device, &mut request);
             failed |= result.is_err();
+            cancelled |= result.is_err() && matches!(request, Request::Flush);
             done.push(Done { request, result });
         }
     }

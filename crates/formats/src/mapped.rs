@@ -172,6 +172,7 @@ pub(crate) fn submit<T: Tables>(
                 disk.flush()
             };
             is_failed |= result.is_err();
+            is_cancelled = is_failed;
             done.push(Done { request, result });
         }
     }

@@ -138,6 +138,7 @@ impl Rings {
             is_flushing: false,
             over: Vec::new(),
             failed: false,
+            cancelled: false,
         };
         run.over.resize(run.jobs.len(), false);
         run.waiting.extend(0..run.jobs.len());
@@ -168,6 +169,8 @@ struct Run<'r, 'b, 's> {
     /// Which have ended, and their outcome was told.
     over: Vec<bool>,
     failed: bool,
+    /// A barrier failed: nothing more is begun.
+    cancelled: bool,
 }
 
 impl<'b, 's> Run<'_, 'b, 's> {
@@ -211,7 +214,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
             if is_barrier && self.under_way > 0 {
                 return;
             }
-            if is_barrier && self.failed {
+            if self.cancelled || is_barrier && self.failed {
                 for number in std::mem::take(&mut self.waiting) {
                     self.over[number] = true;
                     ended(number, &mut self.jobs[number], Outcome::Cancelled);
@@ -255,7 +258,9 @@ impl<'b, 's> Run<'_, 'b, 's> {
                 continue;
             }
             self.over[number] = true;
-            self.failed |= !ended(number, &mut self.jobs[number], outcome);
+            let has_failed = !ended(number, &mut self.jobs[number], outcome);
+            self.failed |= has_failed;
+            self.cancelled |= has_failed && matches!(self.jobs[number], Job::Flush);
         }
     }
 
@@ -380,5 +385,45 @@ mod tests {
         buffers.sort_unstable();
         assert_eq!(buffers, [*b"a", *b"b"]);
         assert!(rings.idle.lock().is_empty(), "a ring that was left is kept");
+    }
+
+    #[test]
+    fn nothing_is_begun_after_a_barrier_that_fails() {
+        // A pipe holds nothing that could be made durable.
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        let Ok(rings) = Rings::new(&file, None) else {
+            eprintln!("left out: the system has no io_uring for this test");
+            return;
+        };
+        let mut jobs = [
+            Job::Write(0, b"early"),
+            Job::Flush,
+            Job::Write(0, b"late"),
+            Job::Flush,
+        ];
+        let mut outcomes = Vec::new();
+        let run = rings.run(Through::Cache, &mut jobs, |number, _, outcome| {
+            let has_moved = matches!(outcome, Outcome::Moved(_));
+            outcomes.push((number, outcome));
+            has_moved
+        });
+        run.unwrap();
+        assert!(
+            matches!(
+                outcomes[..],
+                [
+                    (0, Outcome::Moved(5)),
+                    (1, Outcome::Failed(_)),
+                    (2, Outcome::Cancelled),
+                    (3, Outcome::Cancelled),
+                ]
+            ),
+            "{:?}",
+            outcomes
+                .iter()
+                .map(|(number, _)| number)
+                .collect::<Vec<_>>()
+        );
     }
 }

@@ -474,8 +474,8 @@ impl BlockDevice for NbdDevice {
                 } else {
                     self.flush()
                 };
-                is_cancelled = is_failed;
                 is_failed |= result.is_err();
+                is_cancelled = is_failed;
                 all[end].1 = result;
             }
             start = stop;

@@ -1,8 +1,10 @@
 //! Batches: order, barriers, results.
 
 use extant_blockdev::{
-    AlignedBuf, BUFFER_ALIGN, BlockDevice, DeviceError, MemoryDevice, Request, WindowDevice,
+    AlignedBuf, BUFFER_ALIGN, BlockDevice, DeviceError, MemoryDevice, Request, SharedDevice,
+    WindowDevice,
 };
+use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
 use std::sync::Arc;
 
 #[test]
@@ -41,6 +43,29 @@ fn a_failure_before_a_barrier_cancels_what_follows_it() {
     let mut after = [1; 4096];
     device.read_at(4096, &mut after).expect("a read");
     assert_eq!(after, [0; 4096], "a cancelled write does not happen");
+}
+
+#[test]
+fn a_flush_that_fails_cancels_what_follows_it() {
+    let memory = Arc::new(MemoryDevice::new(8192));
+    let faulty = Arc::new(FaultDevice::new(memory.clone()));
+    let window = WindowDevice::new(faulty.clone(), 0, 8192).expect("a window");
+    let devices: [SharedDevice; 2] = [faulty.clone(), Arc::new(window)];
+    for device in devices {
+        faulty.inject(FaultRule::fail_nth(IoKind::Flush, 0));
+        let write = |at| Request::write(at, AlignedBuf::copy_of(&[7; 4096]));
+        let batch = vec![write(0), Request::Flush, write(4096), Request::Flush];
+        let done = device.submit(batch).wait();
+        assert!(done[0].result.is_ok());
+        assert!(matches!(done[1].result, Err(DeviceError::Io { .. })));
+        assert!(matches!(done[2].result, Err(DeviceError::Cancelled)));
+        assert!(matches!(done[3].result, Err(DeviceError::Cancelled)));
+        let mut after = [1; 4096];
+        memory.read_at(4096, &mut after).expect("a read");
+        assert_eq!(after, [0; 4096], "a cancelled write does not happen");
+    }
+    let counts = faulty.counts();
+    assert_eq!((counts.writes, counts.flushes), (2, 2));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! qcow2 is once `qemu-img check` has mended its counts.
 
 use crate::support::{disk_to_write, file, run};
-use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_blockdev::{AlignedBuf, BlockDevice, DeviceError, Request, SharedDevice};
 use extant_formats::{CreateHow, Format, OpenHow, create, open, recognise};
 use extant_testkit::crash::{Budget, Content, CrashDevice, CrashImage};
+use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
 use std::sync::Arc;
@@ -262,5 +263,60 @@ fn what_lies_in_a_compressed_qcow2_survives_every_crash() {
             looked += 1;
         }
         assert!(looked > 50, "only {looked} images");
+    }
+}
+
+#[test]
+fn nothing_is_written_after_a_flush_that_failed() {
+    const BLOCK: u64 = 2 << 20;
+    for (format, in_flight) in [
+        (Format::Vhd, 1),
+        (Format::Vhd, 32),
+        (Format::Qcow2, 1),
+        (Format::Qcow2, 32),
+    ] {
+        // What the batch begins with has its place, or gets one.
+        for first in [0, BLOCK] {
+            let what = format!("{format:?}, {in_flight} under way, {first}");
+            let device = Arc::new(CrashDevice::over(Content::zeros(ROOM)));
+            let below = Arc::new(FaultDevice::new(device).far(in_flight));
+            let disk = create(below.clone(), format, DISK, &CreateHow::default()).expect("room");
+            disk.write_at(0, &[1; 8192]).expect("room");
+            disk.flush().expect("memory");
+            below.inject(FaultRule::fail_nth(IoKind::Flush, 0).from_then_on());
+            let write = |at| Request::write(at, AlignedBuf::copy_of(&[2; 512]));
+            let batch = vec![write(first), Request::Flush, write(4096), Request::Flush];
+            let done = disk.submit(batch).wait();
+            assert!(done[0].result.is_ok(), "{what}");
+            assert!(
+                matches!(done[1].result, Err(DeviceError::Io { .. })),
+                "{what}"
+            );
+            for after in &done[2..] {
+                let is_cancelled = matches!(after.result, Err(DeviceError::Cancelled));
+                assert!(is_cancelled, "{what}: {:?}", after.result);
+            }
+            below.heal();
+            let mut found = [0; 512];
+            disk.read_at(4096, &mut found).expect("memory");
+            assert_eq!(found, [1; 512], "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_dynamic_vhd_tells_of_no_block_before_a_flush_made_it_durable() {
+    for in_flight in [1, 32] {
+        let device = Arc::new(CrashDevice::over(Content::zeros(ROOM)));
+        let below = Arc::new(FaultDevice::new(device).far(in_flight));
+        let disk = create(below.clone(), Format::Vhd, DISK, &CreateHow::default()).expect("room");
+        disk.flush().expect("memory");
+        disk.write_at(0, &[1; 512]).expect("room");
+        let before = below.counts().writes;
+        below.inject(FaultRule::fail_nth(IoKind::Flush, 0));
+        disk.flush().expect_err("told to fail");
+        assert_eq!(below.counts().writes, before, "entries were written");
+        disk.flush().expect("memory");
+        assert_eq!(below.counts().writes, before + 1);
     }
 }

@@ -314,6 +314,31 @@ fn a_closed_log_is_clean_and_may_go_on() {
 }
 
 #[test]
+fn nothing_of_a_commit_is_written_after_a_flush_that_failed() {
+    let log = LogMaker::new(KINDS[7], 0, 1);
+    for new in [RecordingDevice::new, RecordingDevice::far] {
+        let begun = || {
+            let device = Arc::new(new(&log.image));
+            let mut writer = start(&device, &log.runs, 5, WriterOptions::default()).unwrap();
+            let before = device.op_count();
+            let tid = append(&mut writer, &images(4, 1), &[]).unwrap();
+            (device, writer, tid, before)
+        };
+        let (device, mut writer, tid, before) = begun();
+        writer.commit(tid, at(7)).unwrap();
+        let ops = device.ops();
+        let flush = ops[before..].iter().position(|op| *op == Op::Flush);
+        let flush = before + flush.unwrap();
+        assert!(ops[flush + 1..].iter().any(|op| *op != Op::Flush));
+        let (device, mut writer, tid, _) = begun();
+        device.fail_after(flush - device.op_count());
+        writer.commit(tid, at(7)).unwrap_err();
+        assert!(writer.is_stopped());
+        assert_eq!(device.ops(), ops[..flush]);
+    }
+}
+
+#[test]
 fn an_error_is_recorded_beside_the_log() {
     let mut rig = Rig::new(KINDS[7], 5);
     let tid = rig.transaction(&images(4, 1), &[]);

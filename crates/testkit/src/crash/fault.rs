@@ -125,6 +125,7 @@ struct State {
 #[derive(Debug)]
 pub struct FaultDevice {
     inner: SharedDevice,
+    in_flight: usize,
     state: Mutex<State>,
 }
 
@@ -133,8 +134,15 @@ impl FaultDevice {
     pub fn new(inner: SharedDevice) -> FaultDevice {
         FaultDevice {
             inner,
+            in_flight: 1,
             state: Mutex::default(),
         }
+    }
+
+    /// Has the device say that each request takes a round trip, and that so many may be under way.
+    #[must_use]
+    pub fn far(self, in_flight: usize) -> FaultDevice {
+        FaultDevice { in_flight, ..self }
     }
 
     /// Adds a rule; its count starts now. Of several rules that strike, the first added wins.
@@ -311,6 +319,10 @@ impl BlockDevice for FaultDevice {
 
     fn preferred_io(&self) -> u32 {
         self.inner.preferred_io()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {

@@ -2,7 +2,7 @@
 
 use super::Running;
 use super::fake::{ALL, Listener, MULTI, Moment, Mortal, chunk, handshake, request};
-use extant_blockdev::{AlignedBuf, BlockDevice, NbdDevice, NbdOptions, Request};
+use extant_blockdev::{AlignedBuf, BlockDevice, DeviceError, NbdDevice, NbdOptions, Request};
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -476,6 +476,55 @@ fn a_flush_after_one_that_failed_is_no_success() {
         "{error}"
     );
     assert!(device.write_at(0, &block(2)).is_err());
+}
+
+#[test]
+fn a_flush_that_fails_in_a_batch_cancels_what_follows_it() {
+    const LATE: u64 = 1 << 16;
+    for is_far in [false, true] {
+        let late = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&late);
+        let listener = Listener::new(move |mut stream| {
+            handshake(&mut stream, 1 << 20, ALL)?;
+            loop {
+                let asked = request(&mut stream)?;
+                let answer = match asked.command {
+                    0 => {
+                        thread::sleep(Duration::from_millis(2));
+                        let data = vec![7; asked.len as usize];
+                        let data = [&asked.offset.to_be_bytes()[..], &data].concat();
+                        chunk(1, 1, asked.cookie, &data)
+                    }
+                    // No space is left.
+                    3 => chunk(1, 0x8001, asked.cookie, &[0, 0, 0, 28, 0, 0]),
+                    _ => {
+                        counted.fetch_add(usize::from(asked.offset >= LATE), Ordering::SeqCst);
+                        chunk(1, 0, asked.cookie, &[])
+                    }
+                };
+                stream.write_all(&answer)?;
+            }
+        });
+        let device = NbdDevice::connect(&listener.address, options()).expect("it opens");
+        if is_far {
+            device.read_at(0, &mut [0; 512]).expect("a read");
+        }
+        assert_eq!(device.in_flight() > 1, is_far);
+        device.write_at(512, &[1; 512]).expect("a write");
+        let write = |at| Request::write(at, AlignedBuf::zeroed(512));
+        let batch = vec![write(4096), Request::Flush, write(LATE), Request::Flush];
+        let done = device.submit(batch).wait();
+        assert!(done[0].result.is_ok(), "{:?}", done[0].result);
+        assert!(matches!(&done[1].result, Err(e) if e.errno() == 28));
+        for after in &done[2..] {
+            assert!(
+                matches!(after.result, Err(DeviceError::Cancelled)),
+                "{:?}",
+                after.result
+            );
+        }
+        assert_eq!(late.load(Ordering::SeqCst), 0, "it is not sent");
+    }
 }
 
 #[test]
