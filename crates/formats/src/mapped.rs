@@ -86,20 +86,26 @@ fn one<T: Tables>(
     on_device(below, vec![request], &[places]).pop()
 }
 
-/// Fills buffers one after the other with one read.
+/// Fills buffers one after the other; with one read where each read below takes a round trip.
 ///
 /// # Errors
 /// As for `read_at` of the disk.
 pub(crate) fn read_vectored(
     disk: &dyn BlockDevice,
+    below: &dyn BlockDevice,
     offset: u64,
     bufs: &mut [IoSliceMut<'_>],
 ) -> DeviceResult<()> {
-    if let [buf] = bufs {
-        return disk.read_at(offset, buf);
-    }
     let len = bufs.iter().map(|buf| buf.len()).sum();
     disk.check_range("read", offset, len as u64)?;
+    if bufs.len() < 2 || below.in_flight() < 2 {
+        let mut at = offset;
+        for buf in bufs {
+            disk.read_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        return Ok(());
+    }
     let mut all = AlignedBuf::zeroed(len);
     disk.read_at(offset, &mut all)?;
     let mut rest = &all[..];
@@ -111,17 +117,25 @@ pub(crate) fn read_vectored(
     Ok(())
 }
 
-/// Writes buffers one after the other with one write.
+/// Writes buffers one after the other; with one write where each write below takes a round trip.
 ///
 /// # Errors
 /// As for `write_at` of the disk.
 pub(crate) fn write_vectored(
     disk: &dyn BlockDevice,
+    below: &dyn BlockDevice,
     offset: u64,
     bufs: &[IoSlice<'_>],
 ) -> DeviceResult<()> {
-    if let [buf] = bufs {
-        return disk.write_at(offset, buf);
+    if bufs.len() < 2 || below.in_flight() < 2 {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        disk.check_writable("write", offset, len)?;
+        let mut at = offset;
+        for buf in bufs {
+            disk.write_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        return Ok(());
     }
     let all: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
     disk.write_at(offset, &all)

@@ -325,11 +325,11 @@ impl BlockDevice for Disk {
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
-        mapped::read_vectored(self, offset, bufs)
+        mapped::read_vectored(self, &*self.below, offset, bufs)
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
-        mapped::write_vectored(self, offset, bufs)
+        mapped::write_vectored(self, &*self.below, offset, bufs)
     }
 
     fn submit(&self, batch: Vec<Request>) -> Completion {

@@ -287,7 +287,7 @@ impl BlockDevice for Sparse {
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
-        mapped::read_vectored(self, offset, bufs)
+        mapped::read_vectored(self, &*self.inner, offset, bufs)
     }
 
     fn submit(&self, batch: Vec<Request>) -> Completion {

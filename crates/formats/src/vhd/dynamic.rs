@@ -549,11 +549,11 @@ impl BlockDevice for Dynamic {
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
-        mapped::read_vectored(self, offset, bufs)
+        mapped::read_vectored(self, &*self.inner, offset, bufs)
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
-        mapped::write_vectored(self, offset, bufs)
+        mapped::write_vectored(self, &*self.inner, offset, bufs)
     }
 
     fn submit(&self, batch: Vec<Request>) -> Completion {
