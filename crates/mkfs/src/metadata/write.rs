@@ -253,6 +253,8 @@ impl<'a> Writer<'a> {
         let layout = self.draft.layout();
         let geometry = layout.geometry();
         self.changes.zero(0, SUPERBLOCK_OFFSET + 1024)?;
+        // Or the old superblock might outlive what it tells of.
+        self.changes.flush()?;
         for run in self.draft.zeroed() {
             self.zero(run.clone())?;
         }

@@ -3,6 +3,7 @@
 mod build;
 mod empty_file_systems;
 mod examples;
+mod failing_flushes;
 mod geometry;
 mod memory;
 mod source;
