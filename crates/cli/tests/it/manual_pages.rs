@@ -162,6 +162,7 @@ fn without_an_image(command: &[&str]) -> Vec<&'static str> {
         ["serve"] => vec!["/none/image", "--nbd", "unix:/none/socket"],
         ["man"] => vec!["--dir", "/none/directory"],
         ["check" | "repair" | "replay" | "trim" | "info" | "df" | "quota"] => vec!["/none/image"],
+        ["recover"] => vec!["/none/image", "--all", "-d", "/none/directory"],
         ["tune"] => vec!["--label", "a", "/none/image"],
         ["verity"] => vec!["--dm-verity", "append", "/none/image"],
         ["resize"] => vec!["/none/image", "1G"],

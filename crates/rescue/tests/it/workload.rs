@@ -11,7 +11,7 @@ use extant_testkit::oracle::debugfs_write;
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,12 @@ struct Sums {
     verdicts: BTreeMap<&'static str, (usize, usize)>,
 }
 
-/// What the files of a run held, by path.
-type Known = HashMap<String, Hash>;
+/// What the files of a run held, by path; and the hashes of those that were written over them.
+#[derive(Default)]
+struct Known {
+    files: HashMap<String, Hash>,
+    later: HashSet<Hash>,
+}
 
 const KINDS: [(&str, &[&str]); 4] = [
     ("ext4", &["-t", "ext4"]),
@@ -39,7 +43,7 @@ const KINDS: [(&str, &[&str]); 4] = [
 /// Has Linux write files, remove them and use a part of their blocks for others.
 fn run(image: &Image, files: usize, overwritten: bool, rng: &mut Rng) -> Known {
     let mount = image.mount();
-    let mut known = Known::new();
+    let mut known = Known::default();
     for n in 0..files {
         let path = format!("/dir{}/file{n}", n % 16);
         let len = match rng.below(10) {
@@ -48,13 +52,13 @@ fn run(image: &Image, files: usize, overwritten: bool, rng: &mut Rng) -> Known {
             _ => rng.below(40_000),
         };
         let bytes = noise(rng, len);
-        known.insert(path.clone(), hash(&bytes));
+        known.files.insert(path.clone(), hash(&bytes));
         let at = mount.join(&path[1..]);
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         fs::write(at, bytes).unwrap();
     }
     mount.sync();
-    let mut names: Vec<&String> = known.keys().collect();
+    let mut names: Vec<&String> = known.files.keys().collect();
     names.sort();
     // In three transactions, the last of which is followed by new files.
     for part in names.chunks(files.div_ceil(3)) {
@@ -64,24 +68,28 @@ fn run(image: &Image, files: usize, overwritten: bool, rng: &mut Rng) -> Known {
         mount.sync();
     }
     if overwritten {
-        overwrite(&mount, files / 5, rng);
+        known.later = overwrite(&mount, files / 5, rng);
     }
     mount.unmount();
     known
 }
 
-/// New files, of which some go again.
-fn overwrite(mount: &KernelMount, files: usize, rng: &mut Rng) {
+/// New files, of which some go again; the hashes of what they hold.
+fn overwrite(mount: &KernelMount, files: usize, rng: &mut Rng) -> HashSet<Hash> {
+    let mut written = HashSet::new();
     for n in 0..files {
         let path = mount.join(format!("dir{}/new{n}", n % 16));
         let len = rng.below(60_000);
-        fs::write(&path, noise(rng, len)).unwrap();
+        let bytes = noise(rng, len);
+        fs::write(&path, &bytes).unwrap();
+        written.insert(hash(&bytes));
     }
     mount.sync();
     for n in (0..files).step_by(2) {
         fs::remove_file(mount.join(format!("dir{}/new{n}", n % 16))).unwrap();
     }
     mount.sync();
+    written
 }
 
 /// Compares what is found with what the files held.
@@ -89,11 +97,11 @@ fn judge(image: &Image, known: &Known) -> Sums {
     let (rescue, deleted) = image.deleted();
     assert_eq!(deleted.unproven, None);
     let mut sums = Sums {
-        files: known.len(),
+        files: known.files.len(),
         ..Sums::default()
     };
     for file in &deleted.files {
-        let Some(expected) = path_of(file).and_then(|path| known.get(&path).copied()) else {
+        let Some(expected) = path_of(file).and_then(|path| known.files.get(&path).copied()) else {
             continue;
         };
         sums.found += 1;
@@ -197,7 +205,8 @@ fn row(
     .unwrap();
 }
 
-/// How many files another program brings back as they were, and how many in all.
+/// How many files of the run another program brings back as they were, each counted once, and how
+/// many in all that are none of those written later.
 fn beside(program: &str, args: &[&str], image: &Path, known: &Known) -> String {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("image");
@@ -214,8 +223,8 @@ fn beside(program: &str, args: &[&str], image: &Path, known: &Known) -> String {
     if ran.is_err() {
         return "not installed".to_owned();
     }
-    let of_hash: std::collections::HashSet<&Hash> = known.values().collect();
-    let (mut right, mut all) = (0, 0);
+    let of_hash: HashSet<&Hash> = known.files.values().collect();
+    let (mut right, mut all) = (HashSet::new(), 0);
     let mut left = vec![dir.path().join("out"), dir.path().join("RECOVERED_FILES")];
     while let Some(at) = left.pop() {
         for entry in fs::read_dir(at).into_iter().flatten().flatten() {
@@ -223,13 +232,17 @@ fn beside(program: &str, args: &[&str], image: &Path, known: &Known) -> String {
             if kind.is_dir() {
                 left.push(entry.path());
             } else if kind.is_file() {
-                all += 1;
-                let bytes = fs::read(entry.path()).unwrap();
-                right += usize::from(of_hash.contains(&hash(&bytes)));
+                let found = hash(&fs::read(entry.path()).unwrap());
+                if of_hash.contains(&found) {
+                    // Copies of one file count once.
+                    all += usize::from(right.insert(found));
+                } else if !known.later.contains(&found) {
+                    all += 1;
+                }
             }
         }
     }
-    format!("{right} of {all}")
+    format!("{} of {all}", right.len())
 }
 
 #[test]
