@@ -247,7 +247,7 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
             .chunks_exact(4)
             .any(|meanwhile| sum == meanwhile)
         || in_progress::marked(kept.offset, kept.before).is_some_and(|marked| now == marked)
-        || half_way::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
+        || half_way::marked(kept.offset, kept.before, None).is_some_and(|marked| now == marked);
     if is_known {
         return Ok(());
     }
@@ -309,7 +309,7 @@ pub fn revert<R: Read>(
     check_uuid(device, &mut open().map_err(Error::Undo)?)?;
     let first = superblock.as_ref().map(|(offset, _)| *offset);
     if let Some((offset, before)) = &superblock {
-        let marked = half_way::marked(*offset, before);
+        let marked = half_way::marked(*offset, before, None);
         device.write_at(*offset, marked.as_ref().unwrap_or(before))?;
         device.flush()?;
     }

@@ -66,6 +66,8 @@ pub(super) struct Writer {
     next: u64,
     /// Where the next batch begins.
     end: u64,
+    /// Whether the last batch may not be durable yet.
+    is_dirty: bool,
 }
 
 impl Writer {
@@ -77,11 +79,14 @@ impl Writer {
             number: page.number,
             next: 0,
             end: PAGE as u64,
+            is_dirty: false,
         })
     }
 
-    /// Writes a batch, which is durable after [`Writer::sync`].
+    /// Writes a batch, which is durable after [`Writer::sync`]. All before it are durable first: a
+    /// loss of power never leaves a batch without the one before it.
     pub(super) fn put(&mut self, kind: Kind, records: &[u8]) -> io::Result<()> {
+        self.sync()?;
         let mut bytes = Vec::with_capacity((HEAD + records.len()).next_multiple_of(PAGE));
         bytes.extend_from_slice(BATCH);
         bytes.extend_from_slice(&self.number.to_le_bytes());
@@ -93,14 +98,19 @@ impl Writer {
         bytes.extend_from_slice(records);
         bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
         self.file.seek(SeekFrom::Start(self.end))?;
+        self.is_dirty = true;
         self.file.write_all(&bytes)?;
         self.end += bytes.len() as u64;
         self.next += 1;
         Ok(())
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.is_dirty {
+            self.file.sync_data()?;
+            self.is_dirty = false;
+        }
+        Ok(())
     }
 }
 

@@ -25,13 +25,21 @@ pub(crate) fn refuse(sb: &Superblock) -> Result<()> {
 }
 
 /// The block that begins at byte `offset` of the device, and holds the primary superblock, with the
-/// mark; `None` for another block, and for a superblock that is none.
-pub(crate) fn marked(offset: u64, block: &[u8]) -> Option<Vec<u8>> {
+/// mark; `None` for another block, and for a superblock that is none. `file` is the number of the
+/// undo file, if it has one: it lies meanwhile where the block of the last error does, so that no
+/// other undo file goes on with this one's work.
+pub(crate) fn marked(offset: u64, block: &[u8], file: Option<u64>) -> Option<Vec<u8>> {
     let at = usize::try_from(SUPERBLOCK_OFFSET.checked_sub(offset)?).ok()?;
     let range = at..at.checked_add(SUPERBLOCK_LEN)?;
     let sb = Superblock::parse(block.get(range.clone())?).ok()?;
     let bits = (sb.features().incompat | Incompat::from_bits_retain(HALF_WAY)).bits();
-    let mut sb = sb.with(|raw| raw.feature_incompat.set(bits)).ok()?;
+    let with_mark = sb.with(|raw| {
+        raw.feature_incompat.set(bits);
+        if let Some(file) = file {
+            raw.last_error_block.set(file);
+        }
+    });
+    let mut sb = with_mark.ok()?;
     sb.set_state((sb.state() - State::CLEAN) | State::ERRORS);
     let mut changed = block.to_vec();
     changed.get_mut(range)?.copy_from_slice(&sb.encode());

@@ -43,9 +43,18 @@ struct State {
     /// Blocks that are kept.
     kept: BlockSet,
     count: u64,
+    /// Whether anything may have been changed.
+    is_changed: bool,
     out: Writer,
     /// Why nothing more can be kept.
     failure: Option<String>,
+}
+
+impl State {
+    /// Whether a write to a block is made at once: nothing of it waits, and what was there is kept.
+    fn is_direct(&self, block: u64) -> bool {
+        block != PRIMARY && self.kept.contains(block) && !self.waiting.contains_key(&block)
+    }
 }
 
 /// Records of what was there, which go to the file in batches.
@@ -81,7 +90,7 @@ impl Records<'_> {
     }
 
     /// Takes note of what whole blocks hold that begin at a byte.
-    fn take(&mut self, start: u64, content: &[u8]) -> io::Result<()> {
+    fn take(&mut self, start: u64, content: &[u8]) {
         let mut at = start;
         let mut from = 0;
         for block in content.chunks(BLOCK as usize) {
@@ -98,7 +107,6 @@ impl Records<'_> {
             at = end;
         }
         self.content(start, content, from..content.len());
-        self.write_if(FULL)
     }
 
     fn content(&mut self, start: u64, content: &[u8], part: Range<usize>) {
@@ -112,20 +120,14 @@ impl Records<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes a batch if there are so many bytes.
-    fn write_if(&mut self, least: usize) -> io::Result<()> {
-        if self.bytes.is_empty() || self.bytes.len() < least {
+    /// Writes all of them as a batch, and makes it durable.
+    fn put(&mut self) -> io::Result<()> {
+        self.put_zeros();
+        if self.bytes.is_empty() {
             return Ok(());
         }
         self.out.put(Kind::Kept, &self.bytes)?;
         self.bytes.clear();
-        Ok(())
-    }
-
-    /// Writes all, and makes it durable.
-    fn end(mut self) -> io::Result<()> {
-        self.put_zeros();
-        self.write_if(0)?;
         self.out.sync()
     }
 }
@@ -186,6 +188,7 @@ impl KeepingDevice {
             waiting_len: 0,
             kept: BlockSet::default(),
             count: 0,
+            is_changed: false,
             out,
             failure: None,
         };
@@ -203,13 +206,16 @@ impl KeepingDevice {
 
     /// Writes what waits, makes it durable, and ends the undo file with sums of what the blocks
     /// hold now: they tell later whether they were written since. Returns how many blocks are
-    /// kept.
+    /// kept: 0 if nothing was changed, and then the file gets no end and is of no use.
     ///
     /// # Errors
     /// Of the device, and [`Error::Undo`] of the file.
     pub fn finish(&self) -> Result<u64> {
         self.flush()?;
         let mut state = self.state.write();
+        if !state.is_changed {
+            return Ok(0);
+        }
         let mut blocks = Vec::new();
         state
             .kept
@@ -282,7 +288,9 @@ impl KeepingDevice {
     }
 
     /// Keeps blocks that are not kept yet, and makes that durable. `becomes` is what the block with
-    /// the superblock becomes.
+    /// the superblock becomes. That block is among the first that are kept, whether it is written
+    /// or not: it tells whether the image was opened since, and gets the mark while a part is put
+    /// back.
     fn keep(
         &self,
         state: &mut State,
@@ -290,21 +298,34 @@ impl KeepingDevice {
         becomes: Option<u32>,
     ) -> std::result::Result<(), Failed> {
         let kept = &state.kept;
-        let new = runs(blocks.filter(|block| !kept.contains(*block)));
+        let mut new = runs(blocks.filter(|block| !kept.contains(*block)));
         if new.is_empty() && becomes.is_none() {
             return Ok(());
         }
+        if !kept.contains(PRIMARY) && new.first().is_none_or(|run| run.start != PRIMARY) {
+            new.insert(0, PRIMARY..PRIMARY + 1);
+        }
         let mut records = Records::new(&mut state.out);
-        for run in &new {
+        // A block counts once its batch is durable, whatever fails after that.
+        let mut taken = Vec::new();
+        for run in new {
             let bytes = self.content(run.clone())?;
-            records.take(run.start * BLOCK, &bytes)?;
+            records.take(run.start * BLOCK, &bytes);
+            taken.push(run);
+            if records.bytes.len() >= FULL {
+                records.put()?;
+                for run in taken.drain(..) {
+                    state.count += run.end - run.start;
+                    state.kept.add(run);
+                }
+            }
         }
         if let Some(sum) = becomes {
             records.put_zeros();
             records.head(bytes_of(PRIMARY..PRIMARY + 1, self.base.size()), 2, sum);
         }
-        records.end()?;
-        for run in new {
+        records.put()?;
+        for run in taken {
             state.count += run.end - run.start;
             state.kept.add(run);
         }
@@ -321,6 +342,7 @@ impl KeepingDevice {
         let becomes = state.waiting.get(&PRIMARY).map(|block| sum(block));
         let kept = self.keep(state, blocks.iter().copied(), becomes);
         kept.map_err(|failed| self.told(state, failed))?;
+        state.is_changed = true;
         for run in runs(blocks.into_iter()) {
             let mut bytes = Vec::new();
             for block in run.clone() {
@@ -434,14 +456,15 @@ impl BlockDevice for KeepingDevice {
             let block = at / BLOCK;
             let inside = (at % BLOCK) as usize;
             let mut len = rest.len().min(BLOCK as usize - inside);
-            if block != PRIMARY && state.kept.contains(block) {
-                // As many as are kept.
+            if state.is_direct(block) {
+                // As many as there are of them.
                 let mut next = block + 1;
-                while len < rest.len() && next != PRIMARY && state.kept.contains(next) {
+                while len < rest.len() && state.is_direct(next) {
                     len = rest.len().min(len + BLOCK as usize);
                     next += 1;
                 }
                 let (now, later) = rest.split_at(len);
+                state.is_changed = true;
                 self.base.write_at(at, now)?;
                 rest = later;
             } else {
@@ -478,7 +501,9 @@ impl BlockDevice for KeepingDevice {
         }
         let mut state = self.state.write();
         self.keep_range(&mut state, start..end)?;
-        self.base.try_discard(start, end - start)
+        let done = self.base.try_discard(start, end - start);
+        state.is_changed |= !matches!(done, Ok(false));
+        done
     }
 
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
@@ -493,6 +518,7 @@ impl BlockDevice for KeepingDevice {
         }
         let mut state = self.state.write();
         self.keep_range(&mut state, start..end)?;
+        state.is_changed = true;
         self.base.zero(start, end - start)
     }
 

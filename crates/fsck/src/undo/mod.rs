@@ -52,8 +52,9 @@
 //! # Invariants
 //! - A block is kept once, before its first change, and a batch is durable before any block in it
 //!   is written.
-//! - The block with the superblock is noted before each write of it. So a file without an end still
-//!   tells whether the image was opened by somebody else since.
+//! - A batch is put only once the one before it is durable: a loss of power cuts off the end alone.
+//! - The block with the superblock is in the first batch, and noted before each write of it. So a
+//!   file without an end still tells whether the image was opened by somebody else since.
 
 mod batch;
 pub(crate) mod half_way;

@@ -78,6 +78,8 @@ fn records<'a>(
 /// What an undo file says of a device.
 #[derive(Default)]
 struct Known {
+    /// The number of the undo file.
+    file: u64,
     /// Sums of blocks after the changes, by the first of each run.
     sums: BTreeMap<u64, Vec<u32>>,
     /// Sums of what the block with the superblock became.
@@ -140,15 +142,19 @@ impl Known {
         }
     }
 
+    /// What the block with the superblock holds while a part is put back.
+    fn marked(&self) -> Option<Vec<u8>> {
+        half_way::marked(PRIMARY * BLOCK, self.primary.as_ref()?, Some(self.file))
+    }
+
     /// Whether the block with the superblock may hold this.
     fn is_known_primary(&self, now: &[u8]) -> bool {
         let Some(before) = &self.primary else {
             return true;
         };
-        let marked = half_way::marked(PRIMARY * BLOCK, before);
         now == before
             || self.became.contains(&sum(now))
-            || marked.is_some_and(|marked| now == marked)
+            || self.marked().is_some_and(|marked| now == marked)
     }
 }
 
@@ -164,18 +170,25 @@ fn check_size(made_for: u64, size: u64) -> Result<()> {
     Err(damaged(&text))
 }
 
-/// Refuses a device that is another one, or was written since.
-fn check_whole(device: &dyn BlockDevice, known: &Known, uuid: &[u8; 16]) -> Result<()> {
+/// Refuses a device that is another one, or was written since. Returns whether a part is put back
+/// already.
+fn check_whole(device: &dyn BlockDevice, known: &Known, uuid: &[u8; 16]) -> Result<bool> {
     if known.ended.is_some_and(|count| count != known.count) {
         return Err(damaged("records of the undo file are missing"));
     }
     if known.primary.is_none() {
+        if known.ended.is_none() && known.count > 0 {
+            return Err(refused(
+                "the command was cut off, and its undo file does not hold the superblock, which alone would tell \
+                 whether the file system was written since. Nothing is taken back",
+            ));
+        }
         let mut now = [0; 16];
         if device.size() >= UUID_AT + 16 {
             device.read_at(UUID_AT, &mut now)?;
         }
         return if now == *uuid {
-            Ok(())
+            Ok(false)
         } else {
             let why = "the undo file is for a file system with another UUID. Nothing is taken back";
             Err(refused(why))
@@ -185,7 +198,7 @@ fn check_whole(device: &dyn BlockDevice, known: &Known, uuid: &[u8; 16]) -> Resu
     let mut now = vec![0; (range.end - range.start) as usize];
     device.read_at(range.start, &mut now)?;
     if known.is_known_primary(&now) {
-        return Ok(());
+        return Ok(known.marked().is_some_and(|marked| now == marked));
     }
     Err(refused(
         "the superblock is neither what it was before the changes nor what they made of it: the file system was \
@@ -240,10 +253,13 @@ pub(crate) fn revert<R: Read>(
     let size = device.size();
     let page = batch::read_page(&mut open().map_err(Error::Undo)?)?;
     check_size(page.size, size)?;
-    let mut known = Known::default();
+    let mut known = Known {
+        file: page.number,
+        ..Known::default()
+    };
     let (_, has_end) =
         batch::read_all(&mut open, &mut |kind, bytes| known.take(kind, bytes, size))?;
-    check_whole(device, &known, &page.uuid)?;
+    let is_half_way = check_whole(device, &known, &page.uuid)?;
     let mut each_kept = |each: &mut dyn FnMut(Range<u64>, Was<'_>) -> Result<()>| {
         batch::read_all(&mut open, &mut |kind, bytes| {
             if kind != Kind::Kept {
@@ -255,13 +271,14 @@ pub(crate) fn revert<R: Read>(
             })
         })
     };
-    if has_end {
+    // With the mark, nothing but this has written since. A block that was being put back when power
+    // was lost may be neither.
+    if has_end && !is_half_way {
         each_kept(&mut |range, was| check_record(device, &known, &range, &was))?;
     }
     let at = PRIMARY * BLOCK;
     if let Some(before) = &known.primary {
-        let marked = half_way::marked(at, before);
-        device.write_at(at, marked.as_ref().unwrap_or(before))?;
+        device.write_at(at, known.marked().as_ref().unwrap_or(before))?;
         device.flush()?;
     }
     each_kept(&mut |range, was| put_back(device, range, &was))?;

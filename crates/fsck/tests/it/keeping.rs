@@ -3,7 +3,7 @@
 
 use crate::support::{check_bytes, superblock};
 use extant::{Filesystem, MountOptions};
-use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
+use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, revert};
 use extant_fsck::undo::KeepingDevice;
 use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
@@ -113,6 +113,9 @@ fn whatever_write_is_the_last_each_byte_comes_back() {
             half_way += 1;
             left_alone(dir.path(), &left, half_way == 1);
         }
+        if cut == 1 {
+            tear(&memory, &start, &done);
+        }
         revert(&*memory, open).unwrap_or_else(|e| panic!("back by {cut}: {e}"));
         assert!(bytes_of(&memory) == start, "back by {cut}: not as it was");
         if is_whole {
@@ -120,6 +123,181 @@ fn whatever_write_is_the_last_each_byte_comes_back() {
         }
     }
     assert!(half_way > 5, "{half_way}");
+
+    // Without the mark, a block that is neither is one that was written since.
+    memory.write_at(0, &done).unwrap();
+    tear(&memory, &start, &done);
+    let why = revert(&*memory, open).unwrap_err().to_string();
+    assert!(why.contains("was written since"), "{why}");
+}
+
+/// Leaves of the last block that changed a half as it was and a half as it became, as a loss of
+/// power does.
+fn tear(device: &MemoryDevice, start: &[u8], done: &[u8]) {
+    let differs = |at: &usize| start[*at] != done[*at];
+    let at = (0..start.len()).rev().find(differs).unwrap() / 4096 * 4096;
+    let (was, is) = (&start[at..at + 4096], &done[at..at + 4096]);
+    let first = (0..4096).find(|i| was[*i] != is[*i]).unwrap();
+    let mut torn = is.to_vec();
+    torn[first] = was[first];
+    // Neither of the two, wherever they differ.
+    torn[4095] = was[4095] ^ is[4095] ^ 0x55;
+    device.write_at(at as u64, &torn).unwrap();
+}
+
+/// An image whose last MiB is free, and holds what was deleted.
+fn with_free_space(dir: &Path) -> Vec<u8> {
+    let mut start = made(dir);
+    let free = start.len() - (1 << 20);
+    start[free..].fill(0xaa);
+    start
+}
+
+#[test]
+fn what_is_cut_off_before_it_writes_the_superblock_is_told_from_what_was_written_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = with_free_space(dir.path());
+    let size = start.len() as u64;
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let path = dir.path().join("undo");
+    let device = KeepingDevice::new(memory.clone(), File::create(&path).unwrap()).unwrap();
+    device.zero(size - (1 << 20), 1 << 19).unwrap();
+    drop(device);
+    let cut = bytes_of(&memory);
+    assert!(cut != start);
+
+    change(memory.clone()).unwrap();
+    let since = bytes_of(&memory);
+    let why = revert(&*memory, || File::open(&path)).unwrap_err();
+    assert!(
+        why.to_string().contains("by another program since"),
+        "{why}"
+    );
+    assert!(bytes_of(&memory) == since, "what is new is gone");
+
+    // While it is taken back, the image has the mark.
+    let faults = FaultDevice::new(memory.clone());
+    memory.write_at(0, &cut).unwrap();
+    stop(&faults, 1);
+    revert(&faults, || File::open(&path)).unwrap_err();
+    left_alone(dir.path(), &bytes_of(&memory), false);
+    revert(&*memory, || File::open(&path)).unwrap();
+    assert!(bytes_of(&memory) == start);
+}
+
+#[test]
+fn an_undo_file_does_not_go_on_with_the_work_of_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = with_free_space(dir.path());
+    let size = start.len() as u64;
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let paths = [dir.path().join("first"), dir.path().join("second")];
+    for (i, path) in (1..).zip(&paths) {
+        let device = KeepingDevice::new(memory.clone(), File::create(path).unwrap()).unwrap();
+        device.zero(size - (i << 18), 1 << 18).unwrap();
+        assert!(device.finish().unwrap() > 0);
+    }
+    let faults = FaultDevice::new(memory.clone());
+    stop(&faults, 1);
+    let [first, second] = paths.each_ref().map(|path| move || File::open(path));
+    revert(&faults, second).unwrap_err();
+    let left = bytes_of(&memory);
+    revert(&*memory, first).unwrap_err();
+    assert!(bytes_of(&memory) == left, "the mark of the other is gone");
+    revert(&*memory, second).unwrap();
+    revert(&*memory, first).unwrap();
+    assert!(bytes_of(&memory) == start);
+}
+
+#[test]
+fn what_is_written_after_a_failure_is_not_written_over_by_what_waited() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = vec![1; 1 << 20];
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let faults = Arc::new(FaultDevice::new(memory.clone()));
+    let path = dir.path().join("undo");
+    let device = KeepingDevice::new(faults.clone(), File::create(&path).unwrap()).unwrap();
+    device.write_at(10 * 4096, &[2; 3 * 4096]).unwrap();
+    stop(&faults, 0);
+    device.flush().unwrap_err();
+    faults.heal();
+    device.write_at(10 * 4096 + 5, &[3; 2 * 4096]).unwrap();
+    device.flush().unwrap();
+    let mut model = start.clone();
+    model[10 * 4096..13 * 4096].fill(2);
+    model[10 * 4096 + 5..12 * 4096 + 5].fill(3);
+    assert!(bytes_of(&memory) == model);
+    device.finish().unwrap();
+    revert(&*memory, || File::open(&path)).unwrap();
+    assert!(bytes_of(&memory) == start);
+}
+
+#[test]
+fn an_undo_file_that_met_a_block_that_cannot_be_read_takes_back_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut start = vec![0; 20 << 20];
+    Rng::new(1).fill(&mut start);
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let faults = Arc::new(FaultDevice::new(memory.clone()));
+    let path = dir.path().join("undo");
+    let device = KeepingDevice::new(faults.clone(), File::create(&path).unwrap()).unwrap();
+    // Farther than one batch holds.
+    faults.inject(FaultRule {
+        kind: IoKind::Read,
+        within: Some(15 << 20..16 << 20),
+        after: 0,
+        times: u64::MAX,
+        fault: Fault::Error(5),
+    });
+    device.zero(1 << 20, 18 << 20).unwrap_err();
+    assert!(bytes_of(&memory) == start);
+    faults.heal();
+    device.zero(1 << 20, 4 << 20).unwrap();
+    device.write_at(12 << 20, &[7; 3 << 20]).unwrap();
+    device.finish().unwrap();
+    assert!(bytes_of(&memory) != start);
+    revert(&*memory, || File::open(&path)).unwrap();
+    assert!(bytes_of(&memory) == start);
+}
+
+/// A device that cannot discard.
+#[derive(Debug)]
+struct NoDiscard(MemoryDevice);
+
+impl BlockDevice for NoDiscard {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.0.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.0.flush()
+    }
+
+    fn try_discard(&self, _: u64, _: u64) -> DeviceResult<bool> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn what_was_kept_for_a_discard_that_cannot_be_done_is_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Arc::new(NoDiscard(MemoryDevice::from_image(&vec![1; 1 << 20])));
+    let file = File::create(dir.path().join("undo")).unwrap();
+    let device = KeepingDevice::new(base, file).unwrap();
+    assert!(!device.try_discard(1 << 16, 1 << 16).unwrap());
+    assert_eq!(device.finish().unwrap(), 0);
 }
 
 /// What is neither as it was nor as it became is changed by nobody.
