@@ -278,3 +278,30 @@ fn a_file_whose_map_was_mended_is_handed_out_and_named() {
     assert!(run.stderr.contains("was mended"), "{}", run.stderr);
     extant(["cat", "--mend", &format!("{image}:/etc/hostname")]).ok();
 }
+
+#[test]
+fn of_files_that_claim_the_same_blocks_each_is_named() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.file("first", Content::filled(5, 4096));
+    plan.file("second", Content::filled(6, 4096));
+    let image = place.image(&plan, &["-b", "1024", "-O", "^extents,^64bit"]);
+    let block = place_of(&image, "/first", 1, 1);
+    debugfs_write(
+        Path::new(&image),
+        &[&format!("sif /second block[1] {block}")],
+    );
+    let out = place.arg("out");
+    let cp = extant(["cp", "-a", "--mend", &format!("{image}:/."), &out]).fails(1);
+    let tar = extant(["tar", "--mend", "-o", &place.arg("all.tar"), &image]).fails(1);
+    for name in ["first", "second"] {
+        let run = extant(["cat", "--mend", &format!("{image}:/{name}")]).fails(1);
+        assert!(run.stderr.contains("was mended"), "{}", run.stderr);
+        for run in [&cp, &tar] {
+            let about = format!("/{name}: where its content lies");
+            assert!(run.stderr.contains(&about), "{}", run.stderr);
+        }
+        assert!(place.join("out").join(name).exists());
+    }
+    extant(["cat", "--mend", &format!("{image}:/etc/hostname")]).ok();
+}

@@ -1,11 +1,13 @@
 //! Blocks that are claimed more than once: the first keeps them, the others get copies.
 
+use super::draft::Draft;
 use super::map_builder::{Builder, is_mapped, salvage};
 use super::work::Work;
 use crate::blockset::BlockSet;
 use crate::error::Result;
 use crate::maps::{Piece, Run};
 use crate::report::Sink;
+use crate::survey::Survey;
 use crate::{Code, Place};
 use extant_format::features::{Compat, RoCompat};
 use extant_format::inode::Inode;
@@ -57,13 +59,12 @@ fn note_claim(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
     again
 }
 
-/// Gives one file copies of what is not its own.
-fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Result<()> {
-    let volume = work.volume();
+/// Whether nothing else claims what a file has, and the clusters of the nodes of its map.
+fn claims(survey: &Survey, ino: Ino, inode: &Inode) -> Result<(bool, Vec<u64>)> {
+    let volume = &survey.volume;
     let mut nodes = Vec::new();
-    let mut ignored = Sink::new();
-    let mut suspicious = false;
-    crate::maps::walk(volume, ino, inode, &mut ignored, &mut |piece| {
+    let mut is_alone = true;
+    crate::maps::walk(volume, ino, inode, &mut Sink::new(), &mut |piece| {
         let blocks = match piece {
             Piece::Node(block) => {
                 nodes.push(volume.cluster_of(block.get()));
@@ -72,11 +73,37 @@ fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Res
             Piece::Data(run) => run.pblk..run.pblk + u64::from(run.len),
         };
         let clusters = volume.clusters_of(blocks);
-        for set in [&work.survey.shared, &work.survey.over_fixed] {
-            set.runs(clusters.clone(), &mut |_| suspicious = true);
+        for set in [&survey.shared, &survey.over_fixed] {
+            set.runs(clusters.clone(), &mut |_| is_alone = false);
         }
     })?;
-    if !suspicious {
+    Ok((is_alone, nodes))
+}
+
+/// Takes note of the files that claim what others claim, too. A repair lets the first of them keep
+/// it; which of them wrote it last is not known.
+pub(super) fn note_doubts(survey: &Survey, draft: &mut Draft) -> Result<()> {
+    let volume = &survey.volume;
+    let nothing = survey.shared.is_empty() && survey.over_fixed.is_empty();
+    if nothing || volume.has_ro_compat(RoCompat::SHARED_BLOCKS) {
+        return Ok(());
+    }
+    for (ino, _) in survey.table.in_use() {
+        let Some((_, inode)) = volume.inode(ino)? else {
+            continue;
+        };
+        if is_mapped(volume, ino, &inode) && !claims(survey, ino, &inode)?.0 {
+            draft.doubt(ino);
+        }
+    }
+    Ok(())
+}
+
+/// Gives one file copies of what is not its own.
+fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Result<()> {
+    let volume = work.volume();
+    let (is_alone, nodes) = claims(work.survey, ino, inode)?;
+    if is_alone {
         return Ok(());
     }
     let mut moved_nodes = false;

@@ -276,6 +276,11 @@ impl Draft {
         }
     }
 
+    /// Takes note that the content of a file may not be what it was, whatever is mended.
+    pub(super) fn doubt(&mut self, ino: Ino) {
+        self.in_doubt.insert(ino);
+    }
+
     /// Mends so far, also those beyond the ones kept.
     pub(super) fn count(&self) -> u64 {
         self.by_code.iter().sum()

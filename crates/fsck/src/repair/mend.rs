@@ -60,7 +60,8 @@ pub struct Mended {
 }
 
 /// Mends the file system that starts at byte 0 of `device` in memory, and writes nothing to the
-/// device. Memory follows the blocks that change: up to 64 MiB of them, if there is a spool.
+/// device. Memory follows the blocks that change: up to 64 MiB of them, if there is a spool and no
+/// stage has to be taken back.
 ///
 /// # Errors
 /// When nothing can be said: a device that fails, no file system, features that are not known here,

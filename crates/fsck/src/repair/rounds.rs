@@ -52,6 +52,9 @@ const PLACES: usize = 2;
 /// The stages that may make a journal readable in which something waits.
 const BEFORE_REPLAY: usize = 3;
 
+/// The stage that gives files copies of what others claim, too. All maps are sound by then.
+const CLONES: usize = 8;
+
 /// The first of the stages that keep books: of quotas, of what is free, of the state. They come
 /// last, when all else is found right, and reading files does not ask for what they mend.
 const BOOKS: usize = STAGES.len() - 3;
@@ -172,6 +175,10 @@ impl Rounds {
         stages: usize,
     ) -> Result<Option<usize>> {
         for (number, stage) in STAGES.iter().enumerate().take(stages) {
+            // Before the mark: it is true also when what the stage does is taken back.
+            if self.for_reading && number == CLONES {
+                clones::note_doubts(survey, draft)?;
+            }
             if self.given_up.contains(&number) {
                 continue;
             }
