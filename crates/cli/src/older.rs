@@ -91,7 +91,7 @@ fn all_names(fs: &Filesystem) -> Result<ByNumber> {
     let mut all = ByNumber::new();
     let mut walk = fs.walk("/")?;
     while let Some(entry) = walk.next() {
-        // What cannot be read has no names that could be given to something else.
+        // Names in what cannot be read are missed when those that were found are counted.
         let Ok(entry) = entry else { continue };
         if entry.check_name().is_err() {
             walk.skip_children();
@@ -241,11 +241,13 @@ impl<'a> Older<'a> {
     }
 
     /// Has all names of the older file stand for the new one at `at`, in one step each; that by
-    /// which it was found is the last.
-    pub(crate) fn replace(mut self, at: &Path, note: Note<'_>) -> Result<()> {
+    /// which it was found is the last. Returns what is to be said of names that are not found, as
+    /// they lie in what cannot be read: the end of a sentence that begins with "copied without".
+    pub(crate) fn replace(mut self, at: &Path, note: Note<'_>) -> Result<Option<String>> {
         let fs = self.fs;
         let old = self.found.ino();
         let mut names = Vec::new();
+        let mut known = 0;
         if let Some(held) = &mut self.names {
             if held.is_none() {
                 **held = Some(all_names(fs)?);
@@ -264,13 +266,23 @@ impl<'a> Older<'a> {
                 let name = Escaped::path(name);
                 note(&format!("its name {name}, which has the older content"), &e);
             }
+            known += 1;
         }
         fs.rename(at, &self.path)?;
         // It was there already, as the same file by another path.
         if !names.is_empty() && look_at_link(fs, at)?.is_some() {
             fs.remove_file(at)?;
+        } else {
+            known += 1;
         }
-        Ok(())
+        let hidden = self.found.nlink().saturating_sub(known);
+        Ok((hidden > 0).then(|| {
+            format!(
+                "{hidden} of its {} names, not found, where the older content stays (`extant check` \
+                 tells more)",
+                self.found.nlink()
+            )
+        }))
     }
 
     fn replace_name(&self, at: &Path, name: &Path) -> Result<()> {

@@ -121,7 +121,9 @@ fn replace(fs: &Filesystem, at: &ImagePath, older: Older<'_>, input: &mut impl R
     let done = pour(&file, 0, input, &mut buffer, first, failed).and_then(|()| {
         older.give(&aside, &mut |what, e| lacking.push(format!("{what} ({e})")));
         let note = &mut |what: &str, e: &extant::Error| lacking.push(format!("{what} ({e})"));
-        older.replace(&aside, note).map_err(failed)
+        let hidden = older.replace(&aside, note).map_err(failed)?;
+        lacking.extend(hidden);
+        Ok(())
     });
     if done.is_err() {
         // If it cannot be removed either, the first failure still says what happened.

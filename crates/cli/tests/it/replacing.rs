@@ -3,7 +3,7 @@
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -373,4 +373,56 @@ fn an_ordinary_user_is_told_whose_a_replaced_file_was() {
     assert_eq!(run.code, 1, "{said}");
     assert!(said.contains("its owner 0"), "{said}");
     assert_eq!(fs::read(&file).unwrap(), content(&image, "/etc/hostname"));
+}
+
+#[test]
+fn names_that_are_not_found_are_told() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.dir("hidden");
+    let image = place.image(&plan, &[]);
+    let at = |path: &str| format!("{image}:{path}");
+    let again = at("/usr/lib/again");
+    change(&image, ["ln", &again, &at("/hidden/third")]).ok();
+    let other = copy_of(&image, &place.arg("other.img"));
+    for image in [&image, &other] {
+        debugfs_write(Path::new(image), &["sif /hidden block[0] 0"]);
+    }
+    fs::write(place.join("new"), "new content\n").unwrap();
+    let new = place.arg("new");
+    let copied = extant(["cp", &new, &again]).fails(1);
+    let written = write(&other, "/usr/lib/again", "new content\n").fails(1);
+    for (image, run) in [(&image, copied), (&other, written)] {
+        assert!(run.stderr.contains("1 of its 3 names"), "{}", run.stderr);
+        for name in ["/usr/lib/libone.so", "/usr/lib/again"] {
+            assert_eq!(content(image, name), b"new content\n");
+        }
+    }
+    // The file that is there now has no other names.
+    extant(["cp", &new, &again]).ok();
+}
+
+#[test]
+fn an_ordinary_user_hands_no_powers_of_a_file_to_another_content() {
+    require!(Root);
+    let place = Place::in_memory();
+    let image = place.image(&small_plan(), &[]);
+    let user = || crate::support::ordinary_user(&place, "");
+    user().args(["--version"]).ok();
+    tool("chmod").args(["644", &image]).ok();
+    let from = format!("{image}:/etc/hostname");
+    for (group, before, after) in [(65534, 0o6755, 0o755), (6, 0o2674, 0o644)] {
+        let file = place.join("public").join(group.to_string());
+        fs::write(&file, "older").unwrap();
+        std::os::unix::fs::chown(&file, Some(65534), Some(group)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+        let run = user()
+            .args(["cp", &from, &file.display().to_string()])
+            .run();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(said.contains("its group 6"), group == 6, "{said}");
+        assert_eq!(run.code == 0, group != 6, "{said}");
+        assert_eq!(fs::read(&file).unwrap(), content(&image, "/etc/hostname"));
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, after, "{said}");
+    }
 }

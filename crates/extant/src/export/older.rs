@@ -47,6 +47,10 @@ impl Older {
         missing: &mut Vec<Missing>,
     ) {
         let mut mode = self.mode;
+        if extant_host::euid() != 0 {
+            // As Linux does when anybody else writes to the file.
+            mode &= 0o1777;
+        }
         if let Ok(found) = statx(dir, new) {
             for (is_other, what, ids) in [
                 (
@@ -66,6 +70,10 @@ impl Older {
                 if let Err(errno) = chownat(dir, new, ids.0, ids.1) {
                     // The owner's powers are not for the owner that it has instead.
                     mode &= 0o1777;
+                    if what == Attribute::Group(self.gid) {
+                        // The group that it has instead was among all others.
+                        mode &= !0o070 | (mode & 0o007) << 3;
+                    }
                     missing.push(Missing::new(what, errno));
                 }
             }

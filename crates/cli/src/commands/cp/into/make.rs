@@ -236,7 +236,8 @@ impl<'a> Maker<'a> {
             let mut lacking = Lacking::default();
             older.give(&at, &mut |what, e| lacking.note(what, e));
             lacking.add(self.attributes(node, &at));
-            older.replace(&at, &mut |what, e| lacking.note(what, e))?;
+            let hidden = older.replace(&at, &mut |what, e| lacking.note(what, e))?;
+            lacking.what.extend(hidden);
             Ok(lacking)
         });
         if done.is_err() {
