@@ -4,7 +4,7 @@ use crate::support::{
     Place, as_mke2fs_keeps, change, extant, extant_with, faithful, on_a_terminal, small_plan,
 };
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
@@ -516,4 +516,29 @@ fn archives_are_compressed_as_options_and_names_say() {
     assert!(run.stderr.contains(".bz2"), "{}", run.stderr);
     let run = extant(["tar", "-v", &format!("{image}:/etc")]).ok();
     assert!(run.stderr.contains("hostname\n"), "{}", run.stderr);
+}
+
+#[test]
+fn a_file_whose_list_cannot_be_read_opens_nothing_to_its_group() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let file = format!("{image}:/usr/lib/libone.so");
+    change(&image, ["acl", "set", "u:9:rwx,g::r", &file]).ok();
+    change(&image, ["chmod", "6675", &file]).ok();
+    // No attributes lie there.
+    let block = debugfs(Path::new(&image), "bmap /usr/lib/libtwo.so.6 0");
+    let break_it = format!("sif /usr/lib/libone.so file_acl {}", block.trim());
+    debugfs_write(Path::new(&image), &[&break_it]);
+    let archive = place.arg("out.tar");
+    let run = extant(["tar", "-o", &archive, &image]).fails(1);
+    assert!(run.stderr.contains("extended attributes"), "{}", run.stderr);
+    let list = tool("tar").args(["-tvf", &archive]).ok().text();
+    let lines = list
+        .lines()
+        .filter(|line| line.contains("lib/libone.so") || line.contains("again"));
+    let lines: Vec<&str> = lines.collect();
+    assert!(lines.len() == 2, "{list}");
+    for line in lines {
+        assert_eq!(&line[1..10], "rw----r-x", "{line}");
+    }
 }

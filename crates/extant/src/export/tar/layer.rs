@@ -96,6 +96,7 @@ pub fn to_layer(
             linked: HashMap::new(),
             ahead: HashMap::new(),
             data_left: data_limit(fs.fs()),
+            without_list: HashSet::new(),
             report: TarReport::default(),
             #[cfg(feature = "verity")]
             verify: false,

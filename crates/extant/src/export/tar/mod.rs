@@ -27,7 +27,7 @@ use extant_core::ops::{self, AclKind, Ahead};
 use extant_format::acl::{Acl, AclWho};
 use header::{ELEVEN_DIGITS, Header, NAME_LEN, Records, SEVEN_DIGITS, UNIT, kind};
 use sparse::{DataMap, stand_in_name};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -266,6 +266,8 @@ struct Archive<'a, W> {
     /// Content that was read ahead, by inode number.
     ahead: HashMap<u32, Vec<u8>>,
     data_left: u64,
+    /// Files whose access control lists cannot be read, by inode number.
+    without_list: HashSet<u32>,
     report: TarReport,
     #[cfg(feature = "verity")]
     verify: bool,
@@ -285,6 +287,7 @@ impl<'a, W: Write> Archive<'a, W> {
             linked: HashMap::new(),
             ahead: HashMap::new(),
             data_left: data_limit(fs.fs()),
+            without_list: HashSet::new(),
             report: TarReport::default(),
             #[cfg(feature = "verity")]
             verify: options.verify,
@@ -555,6 +558,7 @@ impl<'a, W: Write> Archive<'a, W> {
         if let Err(e) = self.all_attributes(entry, &mut records) {
             records = Records::default();
             times(entry.inode(), &mut records);
+            self.without_list.insert(entry.inode().ino().get());
             let e = Error::engine(PathBuf::new(), e);
             let missing = [Missing::new(Attribute::Xattrs, e)];
             let cause = Cause::Incomplete(missing.into());
@@ -612,11 +616,16 @@ impl<'a, W: Write> Archive<'a, W> {
         } else {
             (0, 0)
         };
+        let mut mode = disk.mode.permissions();
+        if self.without_list.contains(&entry.inode().ino().get()) {
+            // Of a file with a list the group's bits are its mask, and the list may allow less.
+            mode &= !0o6070;
+        }
         let header = Header {
             path: name,
             link,
             kind,
-            mode: disk.mode.permissions(),
+            mode,
             uid: disk.uid,
             gid: disk.gid,
             size,
