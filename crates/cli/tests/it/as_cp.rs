@@ -266,6 +266,9 @@ fn links_that_lead_round_are_not_followed_for_ever() {
         }
     }
     plan.dir("many/30");
+    for file in 0..20 {
+        plan.file(format!("many/30/{file}"), Content::filled(2, 1));
+    }
     let image = place.image(&plan, &["-N", "512"]);
     for (from, is_inside) in [(place.arg("source"), false), (format!("{image}:"), true)] {
         let to = format!("{image}:/in");
@@ -277,6 +280,13 @@ fn links_that_lead_round_are_not_followed_for_ever() {
         if is_inside {
             let run = extant(["cp", "-rL", &format!("{from}/many/0"), &place.arg("out")]).fails(1);
             assert!(run.stderr.contains("several times"), "{}", run.stderr);
+            let other = place.arg("other.img");
+            mke2fs(Path::new(&other), 64 << 20, &["-t", "ext4"]);
+            let (many, to) = (format!("{from}/many/0"), format!("{other}:/many"));
+            let run = extant(["cp", "-rL", &many, &to]).fails(1);
+            assert!(run.stderr.contains("several times"), "{}", run.stderr);
+            let found = extant(["find", &to]).ok().text().lines().count();
+            assert!((1000..=4096).contains(&found), "{found}");
             let run = extant(["cp", "-rL", &format!("{from}/a"), &place.arg("round")]).fails(1);
             assert!(run.stderr.contains("that it is in"), "{}", run.stderr);
             assert!(place.join("round/b/f").exists());

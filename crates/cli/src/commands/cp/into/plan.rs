@@ -19,8 +19,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Directories planned at most where links are followed, which may lead to one many times.
-const MOST_FOLLOWED: usize = 1 << 20;
+/// Files planned at most where links of the host are followed, which may lead to one many times.
+const MOST_FOLLOWED: u64 = 1 << 22;
+/// As many times the inodes of an image are planned at most where its links are followed.
+const MOST_TIMES: u64 = 4;
 /// Permissions of a file made from a pipe or device, which has none of its own to hand down.
 const STREAM_MODE: u16 = 0o644;
 
@@ -174,6 +176,8 @@ struct Source<'a> {
     image: Arc<ImageLocation>,
     /// Whether it is the destination's image.
     is_dest: bool,
+    /// Files planned at most where links are followed.
+    most: u64,
 }
 
 /// What is walked next, and where it goes.
@@ -299,7 +303,13 @@ impl<'a> Plan<'a> {
             .is_some_and(|how| how.exclusion.has_source(path, is_dir))
     }
 
-    /// Refuses to go into a directory for ever, and to plan more than links may lead to.
+    /// Whether links lead to so much that there may be no end to it.
+    fn is_endless(&self, most: u64) -> bool {
+        let planned = self.dirs.len() + self.files.len() + self.links.len();
+        self.follows_all() && planned as u64 >= most
+    }
+
+    /// Refuses to go into a directory for ever.
     fn may_enter(&self, parent: Option<usize>, identity: &Identity) -> Result<(), &'static str> {
         if !self.follows_all() {
             return Ok(());
@@ -310,9 +320,6 @@ impl<'a> Plan<'a> {
                 return Err("is left out: a symbolic link leads to a directory that it is in");
             }
             at = self.dirs.get(number).and_then(|dir| dir.parent);
-        }
-        if self.dirs.len() >= MOST_FOLLOWED {
-            return Err("is left out: symbolic links lead to too many directories");
         }
         Ok(())
     }
@@ -402,6 +409,14 @@ impl<'a> Plan<'a> {
         // Depth on the heap; the next one last. Of each the names from the source on, too.
         let mut rest = vec![(path, to, None, Vec::new(), Some(found))];
         while let Some((path, to, parent, names, found)) = rest.pop() {
+            if self.is_endless(MOST_FOLLOWED) {
+                problems.note(Failure::new(format!(
+                    "{}: symbolic links lead to more than {MOST_FOLLOWED} files, and these are left \
+                     out from here on",
+                    Escaped::path(&path)
+                )));
+                break;
+            }
             let looked = match found {
                 Some(found) => Ok((path.clone(), found)),
                 None => self.host_file(&path, false),
@@ -514,11 +529,13 @@ impl<'a> Plan<'a> {
         else {
             return Ok(());
         };
+        let inodes = fs.statfs().map_err(|e| from.failure(&e))?.inodes;
         let source = Source {
             from,
             fs,
             image: Arc::new(from.image.clone()),
             is_dest: *is_dest,
+            most: inodes.saturating_mul(MOST_TIMES),
         };
         let found = fs.symlink_metadata(path).map_err(|e| from.failure(&e))?;
         if self.is_source_excluded(&from.path, found.is_dir()) {
@@ -556,6 +573,15 @@ impl<'a> Plan<'a> {
         let mut above: Vec<(PathBuf, Option<usize>)> = Vec::new();
         let mut walk = fs.walk(&start.path).map_err(failed)?.whole();
         while let Some(entry) = walk.next() {
+            if self.is_endless(source.most) {
+                rest.clear();
+                problems.note(Failure::new(format!(
+                    "{}: symbolic links lead to several times as many files as the image has, and \
+                     these are left out from here on",
+                    from.shown()
+                )));
+                break;
+            }
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
