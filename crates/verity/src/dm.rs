@@ -54,6 +54,36 @@ impl Superblock {
         bytes
     }
 
+    /// Reads the bytes of a superblock. `None` if they are not one of this version with a hash
+    /// function, block sizes and a number of blocks that can be.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..SUPERBLOCK_LEN)?;
+        let number = |at: usize| -> Option<u32> {
+            Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+        };
+        if !bytes.starts_with(&SIGNATURE) || (number(8)?, number(12)?) != (VERSION, HASH_TYPE) {
+            return None;
+        }
+        let name = bytes.get(32..64)?;
+        let algorithm = Algorithm::ALL.into_iter().find(|algorithm| {
+            let rest = name.strip_prefix(algorithm.name().as_bytes());
+            rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
+        })?;
+        let size = |at: usize| {
+            number(at).filter(|size| BLOCK_SIZES.contains(size) && size.is_power_of_two())
+        };
+        let salt_len = usize::from(u16::from_le_bytes(bytes.get(80..82)?.try_into().ok()?));
+        Some(Self {
+            uuid: bytes.get(16..32)?.try_into().ok()?,
+            algorithm,
+            data_block_size: size(64)?,
+            hash_block_size: size(68)?,
+            data_blocks: u64::from_le_bytes(bytes.get(72..80)?.try_into().ok()?),
+            salt: bytes.get(88..88 + salt_len.min(SALT_MAX))?.to_vec(),
+        })
+    }
+
     /// Returns the shape of the tree.
     #[must_use]
     pub fn shape(&self) -> Shape {
@@ -110,6 +140,18 @@ mod tests {
         assert_eq!(bytes[80..88], [32, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[88..120], [0xab; 32]);
         assert!(bytes[120..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_nothing_else() {
+        let bytes = superblock().encode();
+        assert_eq!(Superblock::decode(&bytes), Some(superblock()));
+        assert_eq!(Superblock::decode(&bytes[..511]), None);
+        for at in [0, 8, 12, 35, 64, 69] {
+            let mut other = bytes;
+            other[at] ^= 0x55;
+            assert_eq!(Superblock::decode(&other), None, "byte {at}");
+        }
     }
 
     #[test]

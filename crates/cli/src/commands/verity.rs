@@ -1,7 +1,7 @@
 //! `extant verity`: hash trees for an image that exists.
 
 use super::mkfs::is_impossible;
-use super::mkfs::verity::{Dm, Hashed, is_tree, tell};
+use super::mkfs::verity::{Dm, Hashed, tell};
 use super::resize::{cut, lengthen};
 use super::tune::superblock_of;
 use crate::args::{SealImage, Whereabouts};
@@ -148,7 +148,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Refuses to write over anything but zeros and another tree.
+    /// Refuses to write over anything but zeros and another tree of the same file system.
     fn check_behind(&self, over: &DmVerityOver, device: &dyn BlockDevice) -> Outcome {
         let end = over.image_len().min(device.size());
         let mut at = over.data_len();
@@ -157,8 +157,11 @@ impl<'a> Target<'a> {
             let len = (end - at).min(PIECE as u64) as usize;
             let read = device.read_at(at, &mut bytes[..len]);
             read.map_err(Failure::new)?;
-            if at == over.data_len() && is_tree(&bytes[..len]) {
-                return Ok(());
+            if at == over.data_len()
+                && let Some(former) = over.former_end(&bytes[..len])
+            {
+                at = former;
+                continue;
             }
             if bytes[..len].iter().any(|&byte| byte != 0) {
                 return Err(self.failed(&format_args!(

@@ -575,6 +575,15 @@ fn what_cannot_have_a_tree_is_refused_and_stays_as_it_is() {
     let forced = ["verity", &image, "--dm-verity", "append", "--json", "-f"];
     let tree = made(&extant(forced).ok());
     assert_verified(&image, &image, &tree);
+    // Behind a tree that another one takes the place of.
+    let end = fs::metadata(&image).unwrap().len();
+    open().write_all_at(b"precious", end + 100).unwrap();
+    let larger = ["--dm-verity", "append", "--dm-verity-hash", "sha512"];
+    refused(1, &larger, "--force");
+    open().set_len(end).unwrap();
+    let larger = [&["verity", &image, "--json"], &larger[..]].concat();
+    let tree = made(&extant(larger).ok());
+    assert_verified(&image, &image, &tree);
     open().set_len(16 << 20).unwrap();
     // A file that is no tree.
     fs::write(place.join("precious"), "text").unwrap();

@@ -94,7 +94,7 @@ impl Both<'_> {
                 Ok([first, second]) => told.push(What::Layout {
                     first,
                     second,
-                    is_same_content: false,
+                    is_same_content: None,
                 }),
                 Err(problem) => problems.push(problem),
             }

@@ -23,6 +23,8 @@ use std::sync::{Arc, OnceLock};
 const TOGETHER: usize = 16 << 10;
 /// Segments of one file at most; one with more is read by itself.
 const MOST_SEGMENTS: usize = 64 << 10;
+/// Segments in memory, about; what has no room among them is read by itself.
+const MOST_TOGETHER: u64 = 1 << 20;
 /// Bytes between two segments that are read along with them.
 const GAP: u64 = 16 << 10;
 /// Bytes that are read at once: as many as stay in the cache of a processor, and more where a
@@ -32,6 +34,7 @@ const LONGEST_FAR: u64 = 2 << 20;
 
 static DIFFERS: RmwClass = RmwClass::new("compared content");
 static BYTES: RmwClass = RmwClass::new("compared bytes");
+static SEGMENTS: RmwClass = RmwClass::new("segments to compare");
 static NEXT: RmwClass = RmwClass::new("things to compare");
 
 /// What reading a pair said: how many bytes were read, and the first that differs.
@@ -62,13 +65,10 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// The first byte that differs, or why that is not known.
-    pub(super) fn get(&self) -> Result<Option<u64>, &(Which, Error)> {
-        match (self.at.load(Ordering::Relaxed), self.failed.get()) {
-            (u64::MAX, Some(failed)) => Err(failed),
-            (u64::MAX, None) => Ok(None),
-            (at, _) => Ok(Some(at)),
-        }
+    /// The first byte that is known to differ, and what could not be read.
+    pub(super) fn get(&self) -> (Option<u64>, Option<&(Which, Error)>) {
+        let at = self.at.load(Ordering::Relaxed);
+        ((at != u64::MAX).then_some(at), self.failed.get())
     }
 
     fn differs(&self, at: u64) {
@@ -156,9 +156,14 @@ impl Content<'_> {
             _ => LONGEST,
         };
         let numbers: Vec<u32> = (0..jobs.len() as u32).collect();
+        let made = CountedAtomicU64::new(&SEGMENTS, 0);
         let parts = by_all(self.threads, &numbers, Parts::default, |parts, &number| {
+            let devices = devices.filter(|_| made.load(Ordering::Relaxed) < MOST_TOGETHER);
             if let Some(job) = jobs.get(number as usize) {
+                let before = parts.segments.len();
                 self.cut(job, number, devices, longest, parts);
+                let more = parts.segments.len() - before;
+                made.fetch_add(more as u64, Ordering::Relaxed);
             }
         });
         let mut segments = Vec::new();

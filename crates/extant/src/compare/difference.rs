@@ -62,7 +62,7 @@ pub enum What {
         first: Vec<Extent>,
         /// Those of the second side.
         second: Vec<Extent>,
-        /// Whether the content was found to be the same.
-        is_same_content: bool,
+        /// Whether the content was found to be the same; `None` where it was not compared.
+        is_same_content: Option<bool>,
     },
 }

@@ -83,6 +83,7 @@ pub fn compare(
     };
     let mut telling = Telling {
         tell,
+        has_content: options.aspects.content,
         report: Report::default(),
         first_names: [HashMap::new(), HashMap::new()],
     };
@@ -524,6 +525,8 @@ impl List {
 /// Telling, one after the other.
 struct Telling<T> {
     tell: T,
+    /// Whether content is compared.
+    has_content: bool,
     report: Report,
     /// The first names of files with several.
     first_names: [HashMap<(u64, u64), PathBuf>; 2],
@@ -543,17 +546,14 @@ impl<T: FnMut(Difference) -> ControlFlow<()>> Telling<T> {
     fn entry(&mut self, entry: Entry) -> ControlFlow<()> {
         let mut is_same = true;
         if let Some((verdict, size)) = &entry.content {
-            match verdict.get() {
-                Ok(None) => {}
-                Ok(at) => {
-                    is_same = false;
-                    let sizes = (*size, *size);
-                    self.one(&entry.path, What::Content { sizes, at })?;
-                }
-                Err((side, problem)) => {
-                    is_same = false;
-                    self.report.problem(*side, problem.clone());
-                }
+            let (at, failed) = verdict.get();
+            is_same = at.is_none() && failed.is_none();
+            if let Some((side, problem)) = failed {
+                self.report.problem(*side, problem.clone());
+            }
+            if at.is_some() {
+                let sizes = (*size, *size);
+                self.one(&entry.path, What::Content { sizes, at })?;
             }
         }
         for mut what in entry.differences {
@@ -561,7 +561,7 @@ impl<T: FnMut(Difference) -> ControlFlow<()>> Telling<T> {
                 What::Content { .. } => is_same = false,
                 What::Layout {
                     is_same_content, ..
-                } => *is_same_content = is_same,
+                } => *is_same_content = self.has_content.then_some(is_same),
                 _ => {}
             }
             self.one(&entry.path, what)?;

@@ -6,7 +6,7 @@ use crate::image::{BuildError, threads_of};
 use crate::write::Progress;
 use extant_blockdev::{BlockDevice, DeviceResult};
 use extant_format::superblock::Superblock;
-use extant_verity::Digest;
+use extant_verity::{Digest, dm};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::num::NonZero;
 
@@ -46,6 +46,18 @@ impl DmVerityOver {
     #[must_use]
     pub fn image_len(&self) -> u64 {
         self.plan.image_len(self.data_len)
+    }
+
+    /// Returns where a tree ends that lies behind the file system already, in bytes of the image;
+    /// `None` if `head`, the bytes behind the file system, do not begin with its superblock, or if
+    /// it is of other data.
+    #[must_use]
+    pub fn former_end(&self, head: &[u8]) -> Option<u64> {
+        let superblock = dm::Superblock::decode(head)?;
+        let data = superblock
+            .data_blocks
+            .checked_mul(superblock.data_block_size.into())?;
+        (data == self.data_len).then(|| superblock.end(self.data_len))
     }
 
     /// Reads the file system and writes the tree, to the same device or to its own file: first the

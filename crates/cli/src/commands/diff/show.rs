@@ -278,7 +278,7 @@ impl<'a> Shown<'a> {
                 second,
                 is_same_content,
             } => {
-                object.same_content = Some(*is_same_content);
+                object.same_content = *is_same_content;
                 let [a, b] = [first, second].map(|all| {
                     let all = all.iter().map(|piece| {
                         json!({

@@ -13,6 +13,7 @@ use crate::record::{Record, mode_text};
 use extant::{FileType, Filesystem, Metadata, Timestamp, WalkEntry};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Component;
 
 /// One place that is searched.
 pub(super) struct Place<'a> {
@@ -147,6 +148,7 @@ impl Visit<'_, '_> {
             Action::Printf(format) => self.printf(format)?,
             Action::Ls => self.ls()?,
             Action::Delete => return Ok(self.delete()),
+            Action::Exec(_) | Action::ExecMany(..) if !self.names_itself() => return Ok(false),
             Action::Exec(command) => {
                 let Telling {
                     output, problems, ..
@@ -167,6 +169,28 @@ impl Visit<'_, '_> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the path means this file to another program, too. Names in damaged and encrypted
+    /// directories may have slashes, or be `..`; that is said.
+    fn names_itself(&mut self) -> bool {
+        if let Err(e) = self.entry.check_name() {
+            return self.note(&e);
+        }
+        let Ok(below) = self.entry.path().strip_prefix(&self.place.from.path) else {
+            return true;
+        };
+        let is_name = |part| matches!(part, Component::Normal(_));
+        let names = below.components().filter(|part| is_name(*part)).count();
+        if names == below.components().count() && names == self.entry.depth() {
+            return true;
+        }
+        let place = self.place.from.with_path(self.entry.path());
+        self.telling.problems.note(Failure::new(format!(
+            "{} is given to no program: a directory on the way has a name that no file may have",
+            place.shown()
+        )));
+        false
     }
 
     pub(super) fn print(&mut self) -> Outcome {

@@ -100,11 +100,6 @@ impl Dm {
     }
 }
 
-/// Whether bytes begin with the superblock of dm-verity.
-pub(in crate::commands) fn is_tree(head: &[u8]) -> bool {
-    head.starts_with(MARK)
-}
-
 impl Verity {
     /// Checks what was asked for; `room` is what the image may take at most, where its place says
     /// so.
