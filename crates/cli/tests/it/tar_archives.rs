@@ -172,11 +172,13 @@ fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere
         let image = renamed_on_disk(&place, &commands, from, to);
         let archive = place.arg("out.tar");
         if to.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            // No directory has such bytes in a name: its block is not read.
+            // No directory has such bytes in a name: its block is read up to there at most.
             let run = extant(["tar", &image, "-o", &archive]).fails(1);
             assert!(run.stderr.contains("corrupt"), "{}", run.stderr);
             let listed = tool("tar").args(["-tf", &archive]).ok().text();
-            assert_eq!(listed, "./\n");
+            let mut listed = listed.lines();
+            assert_eq!(listed.next(), Some("./"));
+            assert!(listed.all(|name| ["a-good", "lost+found/"].contains(&name)));
             continue;
         }
         let run = extant(["tar", &image, "-o", &archive]).fails(1);
