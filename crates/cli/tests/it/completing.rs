@@ -1,9 +1,14 @@
 //! Completion of names in images: by the shells themselves, at a terminal.
 
-use crate::support::{Place, extant, small_plan};
+use crate::support::{Place, extant, extant_with, small_plan};
 use extant_testkit::plan::Content;
 use extant_testkit::tool::tool;
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What gives completion all the time that a busy machine takes.
+const PATIENT: (&str, &str) = ("EXTANT_COMPLETION_SECONDS", "600");
 
 /// Types lines at a shell in a terminal. `\t` in a line asks for completion. Each line ends with
 /// a word that the shell prints when it is done.
@@ -39,6 +44,8 @@ fn image(place: &Place) -> String {
     plan.file("etc/two words", Content::filled(7, 20));
     plan.file("etc/it's", Content::filled(8, 21));
     plan.file("etc/$HOME", Content::filled(9, 22));
+    plan.file("etc/dollar$(touch hit)", Content::filled(11, 24));
+    plan.file("etc/quote'$(touch hit)'", Content::filled(12, 25));
     plan.dir("etc/only");
     plan.dir("etc/only/deep");
     plan.file("etc/only/deep/er", Content::filled(10, 23));
@@ -46,7 +53,7 @@ fn image(place: &Place) -> String {
 }
 
 /// Has a shell complete names in an image, and compares what it then reads with what is there.
-fn completes(shell: &str, set_up: &str) {
+fn completes(shell: &str, set_up: &str, quoted: &[&str]) -> Place {
     let place = Place::new();
     let image = image(&place);
     let bin = place.join("bin");
@@ -64,12 +71,17 @@ fn completes(shell: &str, set_up: &str) {
         // Nothing is offered, and what was typed stays.
         format!("extant cat {image}:/etc/hostname\\t > {}", out(4)),
         format!("extant ls nowhere.img:/x\\t 2> {}", out(5)),
+        format!("extant cat {image}:/etc/do\\t > {}", out(6)),
+        format!("extant cat {image}:/etc/qu\\t > {}", out(7)),
     ];
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let set_up = set_up.replace("SCRIPT", &place.arg("script"));
+    let set_up = format!("cd; {set_up}");
     tool("python3")
         .args(["-c", TYPIST, shell, &set_up])
         .args(&typed)
+        .args(quoted)
+        .env(PATIENT.0, PATIENT.1)
         .env("PATH", path)
         .env("HOME", place.path())
         .env("TERM", "dumb")
@@ -81,16 +93,42 @@ fn completes(shell: &str, set_up: &str) {
         (2, Content::filled(8, 21)),
         (3, Content::filled(10, 23)),
         (4, Content::filled(1, 4)),
+        (6, Content::filled(11, 24)),
+        (7, Content::filled(12, 25)),
     ] {
         assert!(read(n) == content.to_bytes(), "{shell}: {}", typed[n]);
     }
     let said = String::from_utf8(read(5)).unwrap();
     assert!(said.contains("nowhere.img"), "{said}");
+    assert!(!place.join("hit").exists(), "{shell} ran a name");
+    place
 }
 
 #[test]
 fn bash_completes_names_in_images() {
-    completes("bash --norc --noprofile -i", ". SCRIPT");
+    // The image has the same path to all: where the shell is.
+    let quoted = [
+        "extant cat \"fs.img:/etc/tw\\t > in-double",
+        "extant cat 'fs.img:/etc/tw\\t > in-single",
+        "extant cat 'fs.img:/etc/do\\t > dollar-in-single",
+        // A quote that is open still, as nothing was offered, ends here.
+        "extant cat \"fs.img:/etc/do\\t\" 2> nothing-in-double",
+        "extant cat \"fs.img:/etc/qu\\t\" 2> no-quote-in-double",
+        "extant cat 'fs.img:/etc/qu\\t' 2> nothing-in-single",
+    ];
+    let place = completes("bash --norc --noprofile -i", ". SCRIPT", &quoted);
+    let read = |name: &str| std::fs::read(place.join(name)).unwrap();
+    assert!(read("in-double") == Content::filled(7, 20).to_bytes());
+    assert!(read("in-single") == Content::filled(7, 20).to_bytes());
+    assert!(read("dollar-in-single") == Content::filled(11, 24).to_bytes());
+    for (name, path) in [
+        ("nothing-in-double", "/etc/do:"),
+        ("no-quote-in-double", "/etc/qu:"),
+        ("nothing-in-single", "/etc/qu:"),
+    ] {
+        let said = String::from_utf8(read(name)).unwrap();
+        assert!(said.contains(path), "{name}: {said}");
+    }
 }
 
 #[test]
@@ -98,17 +136,21 @@ fn zsh_completes_names_in_images() {
     completes(
         "zsh -f -i",
         "autoload -U compinit; compinit -D; . SCRIPT; unsetopt zle_bracketed_paste",
+        &[],
     );
 }
 
 #[test]
 fn fish_completes_names_in_images() {
-    completes("fish --no-config -i", "source SCRIPT");
+    completes("fish --no-config -i", "source SCRIPT", &[]);
 }
 
 /// What is offered for a word.
 fn offered(word: &str) -> Vec<String> {
-    let run = extant(["complete-path", word]).ok();
+    let run = extant_with(["complete-path", word], |command| {
+        command.env(PATIENT.0, PATIENT.1);
+    })
+    .ok();
     assert_eq!(run.stderr, "", "{word}");
     run.text().lines().map(str::to_owned).collect()
 }
@@ -185,4 +227,37 @@ fn partitions_and_large_directories_are_completed() {
         offered(&format!("{disk}#1:/f")),
         [format!("{disk}#1:/found/")]
     );
+}
+
+#[test]
+fn completion_ends_although_nobody_reads() {
+    let place = Place::new();
+    // Longer in all than what a pipe takes.
+    let image = place.arg(&"m".repeat(200));
+    extant(["mkfs", "-q", "--size", "16M", "--inodes", "2000", &image]).ok();
+    std::fs::create_dir(place.join("d")).unwrap();
+    for n in 0..1000 {
+        std::fs::write(place.join(&format!("d/n{n}")), "").unwrap();
+    }
+    extant(["cp", "-r", &place.arg("d"), &format!("{image}:/")]).ok();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["complete-path", &format!("{image}:/d/")])
+        .env_remove(PATIENT.0)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    let ended = loop {
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        if began.elapsed() > Duration::from_secs(300) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("completion waits for its reader");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(ended.success(), "{ended}");
+    assert!(began.elapsed() >= Duration::from_secs(1), "it did not wait");
 }

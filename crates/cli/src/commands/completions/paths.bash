@@ -36,7 +36,13 @@ _extant() {
         COMPREPLY=()
         while IFS= read -r found; do
             found="${found#"$start"}"
-            [[ -z $quote ]] && printf -v found '%q' "$found"
+            # In an open quote names go in as they are: not those that would end it, or that it does
+            # not keep from being carried out.
+            case "$quote" in
+                "'") [[ $found == *"'"* ]] && continue ;;
+                '"') [[ $found == *[\\\$\`\"!]* ]] && continue ;;
+                *) printf -v found '%q' "$found" ;;
+            esac
             COMPREPLY+=("$found")
             [[ $found == */ ]] && compopt -o nospace 2>/dev/null
         done < <("${COMP_WORDS[0]}" complete-path "$asked" 2>/dev/null)
