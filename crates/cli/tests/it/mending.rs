@@ -305,3 +305,23 @@ fn of_files_that_claim_the_same_blocks_each_is_named() {
     }
     extant(["cat", "--mend", &format!("{image}:/etc/hostname")]).ok();
 }
+
+#[test]
+fn content_in_doubt_is_no_success_wherever_it_goes() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.file("large", Content::filled(9, 1 << 20));
+    let image = place.image(&plan, &[]);
+    // Its blocks lie where the file system has ended.
+    debugfs_write(Path::new(&image), &["sif /large block[5] 99999999"]);
+    let from = format!("{image}:/large");
+    for args in [
+        &["cat", "--mend", &from][..],
+        &["cp", "--mend", &from, "-"],
+        &["cp", "--mend", &from, "/dev/null"],
+    ] {
+        let run = extant(args).fails(1);
+        assert!(run.stderr.contains("was mended"), "{}", run.stderr);
+    }
+    extant(["cp", "--mend", &format!("{image}:/etc/hostname"), "-"]).ok();
+}

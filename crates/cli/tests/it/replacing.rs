@@ -2,14 +2,16 @@
 //! not fit into an image.
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
+use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
+use rustix::fs::OFlags;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -353,6 +355,45 @@ fn pipes_and_devices_of_the_host_are_written_to() {
     assert!(fs::read(&out).unwrap() == expected);
     let run = extant(["cp", &from, "/dev/full"]).fails(1);
     assert!(run.stderr.contains("/dev/full"), "{}", run.stderr);
+    for option in ["--partial", "--json"] {
+        extant(["cp", option, &from, "/dev/null"]).fails(2);
+        assert_eq!(extant(["cp", option, &from, "-"]).fails(2).stdout, b"");
+    }
+}
+
+#[test]
+fn a_device_is_written_to_unless_it_holds_a_file_system_or_is_in_use() {
+    require!(Root, LoopDevices);
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let from = format!("{image}:/usr/lib/libone.so");
+    let expected = content(&image, "/usr/lib/libone.so");
+    let disk = copy_of(&image, &place.arg("disk.img"));
+    let before = fs::read(&disk).unwrap();
+    let device = LoopDevice::attach(Path::new(&disk), Access::ReadWrite).unwrap();
+    let to = device.path().display().to_string();
+    for args in [&["cp", &from, &to][..], &["tar", &image, "-o", &to]] {
+        let run = extant(args).fails(1);
+        assert!(run.stderr.contains("ext4"), "{}", run.stderr);
+        assert!(run.stderr.contains("wipefs"), "{}", run.stderr);
+    }
+    drop(device);
+    assert!(fs::read(&disk).unwrap() == before);
+    let empty = place.join("empty");
+    fs::File::create(&empty).unwrap().set_len(8 << 20).unwrap();
+    let device = LoopDevice::attach(&empty, Access::ReadWrite).unwrap();
+    let to = device.path().display().to_string();
+    let held = fs::File::options()
+        .write(true)
+        .custom_flags(OFlags::EXCL.bits().cast_signed())
+        .open(&to)
+        .unwrap();
+    let run = extant(["cp", &from, &to]).fails(1);
+    assert!(run.stderr.contains("in use"), "{}", run.stderr);
+    drop(held);
+    extant(["cp", &from, &to]).ok();
+    // It was synchronized: the file behind the device has it.
+    assert!(fs::read(&empty).unwrap().starts_with(&expected));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::operands::found;
 use crate::output::Output;
 use crate::path::{destination, follow};
 use crate::progress::Bar;
-use crate::slip::disk_in;
+use crate::slip::{disk_in, way_out};
 use crate::verbose::Verbose;
 use extant::export::{
     Existing, ExportOptions, LeaveOut, MadeFile, Preserve, Progress, Report, to_directory,
@@ -51,6 +51,12 @@ pub(super) fn run(
             count
         )));
     }
+    if (args.partial || args.json) && is_stream(dest) {
+        let mut into_stream = found.iter().map(|(fs, from)| is_written(args, fs, from));
+        if into_stream.any(|is_written| is_written) {
+            return Err(about_streams());
+        }
+    }
     let bar = Bar::new("copying");
     let mut copied = Copied::default();
     for (fs, from) in &found {
@@ -68,6 +74,21 @@ pub(super) fn run(
         output.finish()?;
     }
     problems.outcome()
+}
+
+/// Whether a source is a file, whose content is written to a pipe or a device.
+fn is_written(args: &Cp, fs: &Filesystem, from: &ImagePath) -> bool {
+    let found = start(args, fs, from)
+        .ok()
+        .and_then(|(path, _)| fs.symlink_metadata(&path).ok());
+    found.is_some_and(|found| found.is_file())
+}
+
+fn about_streams() -> Failure {
+    Failure::usage(
+        "--partial and --json are about files that are made: leave them out for standard output, a \
+         pipe or a device",
+    )
 }
 
 /// What was copied, for programs.
@@ -105,6 +126,9 @@ pub(super) fn to_output(args: &Cp, location: &Whereabouts, sources: &[OsString])
         return Err(Failure::usage(
             "-v writes to standard output, where the file goes: leave it out",
         ));
+    }
+    if args.partial || args.json {
+        return Err(about_streams());
     }
     let mut problems = Problems::default();
     let found = found(sources, &mut Images::new(location), &mut problems)?;
@@ -201,10 +225,11 @@ fn refuse_over_disk(fs: &Filesystem, path: &Path, from: &ImagePath, dest: &Path)
     if is_file && is_disk(fs, path).map_err(|e| from.failure(&e))? {
         return Ok(());
     }
-    let (source, dest) = (from.shown(), Escaped::path(dest));
+    let (source, way_out) = (from.shown(), way_out(dest));
+    let dest = Escaped::path(dest);
     Err(Failure::new(format!(
         "{dest} is {}, of which {source} would take the place: write {dest}:/ to copy into it, or \
-         remove it first",
+         {way_out}",
         found.name()
     )))
 }

@@ -4,9 +4,11 @@ use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::progress::Bar;
 use extant::{Escaped, Filesystem};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes copied at once.
@@ -61,15 +63,32 @@ pub(super) fn into_file(
         let dest = Escaped::path(dest);
         Failure::new(format!("cannot write to {dest}: {e}"))
     };
+    let kind = dest.metadata().map_err(failed)?.file_type();
+    let is_device = kind.is_block_device();
+    let mut options = File::options();
     // What is open under a name of a descriptor may be a regular file.
-    let mut file = File::options()
-        .write(true)
-        .truncate(true)
+    options.write(true).truncate(true);
+    if is_device {
+        // Without O_CREAT it means: not while it is mounted.
+        options.custom_flags(OFlags::EXCL.bits().cast_signed());
+    }
+    let mut file = options
         .open(dest)
-        .map_err(failed)?;
+        .map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::BUSY) => Failure::new(format!(
+                "{} is in use, perhaps mounted: unmount it first",
+                Escaped::path(dest)
+            )),
+            _ => failed(e),
+        })?;
     each_piece(fs, path, from, verify, bar, |piece| {
         file.write_all(piece).map_err(failed)
-    })
+    })?;
+    if is_device {
+        // Errors of writing may come as late as this.
+        file.sync_all().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Writes the content of the file at `path` to standard output.
@@ -113,6 +132,12 @@ fn each_piece(
         };
         let read = read.map_err(failed)?;
         let piece = buffer.get(..read).unwrap_or_default();
+        if piece.is_empty() && fs.is_in_doubt(file.metadata().ino()) {
+            return Err(Failure::new(format!(
+                "{}: where its content lies was mended: parts of it may be missing, or another file's",
+                from.shown()
+            )));
+        }
         if piece.is_empty() {
             return Ok(());
         }
