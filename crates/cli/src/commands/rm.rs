@@ -15,9 +15,13 @@ const LOST_AND_FOUND: &str = "/lost+found";
 
 pub(super) fn run(args: &Rm, location: &Whereabouts) -> Outcome {
     let verbose = Verbose::new(args.verbose);
-    let mut is_named = false;
+    // The images in which it is.
+    let mut named = Vec::new();
     for path in &args.paths {
-        is_named |= is_lost_and_found(&ImagePath::inside(path)?.path);
+        let at = ImagePath::inside(path)?;
+        if is_lost_and_found(&at.path) {
+            named.push(at.image);
+        }
     }
     let done = change_each(&args.paths, location, |fs, at, problems| {
         if last_name(&at.path).is_none() {
@@ -27,7 +31,7 @@ pub(super) fn run(args: &Rm, location: &Whereabouts) -> Outcome {
             )));
         }
         let found = look_at_link(fs, &at.path).map_err(|e| at.failure(&e))?;
-        if !is_named && is_lost_and_found(&at.path) && found.is_some() {
+        if is_lost_and_found(&at.path) && !named.contains(&at.image) && found.is_some() {
             say(format_args!(
                 "note: {} stays: checkers put there what they find; name it to remove it",
                 at.shown()

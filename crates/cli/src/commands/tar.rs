@@ -18,6 +18,7 @@ use extant::export::{
 use extant::{Cause, Escaped, Filesystem};
 use extant_image::ImageLocation;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Component, Path, PathBuf};
 
@@ -47,7 +48,7 @@ pub(super) fn run(args: &Tar, location: &Whereabouts) -> Outcome {
     let archive = Archive {
         fs,
         from,
-        paths: paths(&places)?,
+        paths: paths(&args.paths, &places)?,
         exclusion: &exclusion,
         args,
     };
@@ -56,12 +57,15 @@ pub(super) fn run(args: &Tar, location: &Whereabouts) -> Outcome {
     if has_all { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// The paths of an archive of several places, from the root of their image; none of one place.
-fn paths(places: &[(Filesystem, ImagePath)]) -> Outcome<Vec<PathBuf>> {
+/// The paths of an archive of several operands, or of what a pattern matches, from the root of
+/// their image; none of one place that is named.
+fn paths(operands: &[OsString], places: &[(Filesystem, ImagePath)]) -> Outcome<Vec<PathBuf>> {
     let [(_, first), others @ ..] = places else {
         return Ok(Vec::new());
     };
-    if others.is_empty() {
+    if let [operand] = operands
+        && ImagePath::parse(operand)?.path == first.path
+    {
         return Ok(Vec::new());
     }
     if let Some((_, other)) = others.iter().find(|(_, at)| at.image != first.image) {

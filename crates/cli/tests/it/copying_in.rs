@@ -274,6 +274,43 @@ fn what_comes_through_a_pipe_is_copied_to_its_end() {
 }
 
 #[test]
+fn a_named_pipe_is_read_once_also_where_room_is_counted() {
+    let place = Place::new();
+    let image = empty_image(&place, "fs.img", 16 << 20);
+    let large = place.arg("large");
+    std::fs::write(&large, Content::filled(1, 9 << 20).to_bytes()).unwrap();
+    let to = format!("{image}:/to");
+    extant(["mkdir", &to]).ok();
+    extant(["cp", &large, &to]).ok();
+    let pipe = place.arg("pipe");
+    tool("mkfifo").args([&pipe]).ok();
+    let content = Content::filled(2, 100_000).to_bytes();
+    let writer = {
+        let (pipe, content) = (pipe.clone(), content.clone());
+        std::thread::spawn(move || std::fs::write(pipe, content))
+    };
+    // There is no room for both, so that it is counted what goes.
+    extant(["cp", &large, &pipe, &to]).ok();
+    writer.join().unwrap().unwrap();
+    assert!(extant(["cat", &format!("{to}/pipe")]).ok().stdout == content);
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn an_odd_destination_keeps_no_other_file_from_being_updated() {
+    let place = Place::new();
+    let image = place.image(&crate::support::small_plan(), &[]);
+    let [odd, other] = ["loop", "other"].map(|name| {
+        std::fs::write(place.join(name), name).unwrap();
+        place.arg(name)
+    });
+    let run = extant(["cp", "-u", &odd, &other, &format!("{image}:/")]).fails(1);
+    assert!(run.stderr.contains("/loop"), "{}", run.stderr);
+    let found = extant(["cat", &format!("{image}:/other")]).ok();
+    assert_eq!(found.text(), "other");
+}
+
+#[test]
 fn extended_attributes_are_copied_unless_they_are_not_wanted() {
     require!(TmpfsXattrs);
     let place = Place::in_memory();

@@ -1,6 +1,6 @@
 //! What operands name: patterns, and commands that go on after one that cannot be read.
 
-use crate::support::{Place, change, extant, extant_with, small_plan};
+use crate::support::{Place, change, copy_of, extant, extant_with, small_plan};
 use extant_testkit::oracle::{assert_clean, debugfs, dumpe2fs_header};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -44,6 +44,12 @@ fn removing_everything_by_a_pattern_removes_everything_but_what_checkers_need() 
         extant(["ls", "-a", &image]).ok().text(),
         ".\n..\nlost+found\n"
     );
+    // That it is named in one image says nothing of another.
+    let other = copy_of(&image, &place.arg("other.img"));
+    let named = format!("{other}:/lost+found");
+    extant(["rm", "-rf", &named, &format!("{image}:/*")]).ok();
+    assert_eq!(extant(["ls", &image]).ok().text(), "lost+found\n");
+    assert_eq!(extant(["ls", &other]).ok().text(), "");
 }
 
 #[test]

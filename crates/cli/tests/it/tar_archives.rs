@@ -453,6 +453,8 @@ fn several_paths_are_one_archive_with_names_from_the_root() {
         names(&[&at("/etc/"), &at("/usr/pipe")]),
         all_of(&[&etc[..], &["usr/pipe"]].concat())
     );
+    // However many a pattern matches.
+    assert_eq!(names(&[&at("/e*")]), all_of(&etc));
     // Nothing is there twice, whichever comes first.
     for paths in [["/etc", "/etc/hostname"], ["/etc/hostname", "/etc"]] {
         assert_eq!(names(&[&at(paths[0]), &at(paths[1])]), all_of(&etc));

@@ -6,7 +6,7 @@
 
 use super::content::Content;
 use super::make::Why;
-use super::plan::{Node, Plan};
+use super::plan::{Node, Origin, Plan, Reading};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{ImagePath, shown};
 use crate::path::{look, look_at_link};
@@ -39,7 +39,7 @@ pub(super) fn check(plan: &Plan, fs: &Filesystem, dest: &ImagePath) -> Outcome {
     if is_roomy {
         return Ok(());
     }
-    let need = need(plan, fs, block).map_err(failed)?;
+    let need = need(plan, fs, block);
     let missing = Need {
         blocks: need.blocks.saturating_sub(space.available_to_root),
         inodes: need.inodes.saturating_sub(space.free_inodes),
@@ -50,38 +50,51 @@ pub(super) fn check(plan: &Plan, fs: &Filesystem, dest: &ImagePath) -> Outcome {
     Err(Failure::new(refusal(fs, dest, &space, need, missing)))
 }
 
-/// The least that a plan takes more than there is in use.
-fn need(plan: &Plan, fs: &Filesystem, block: u64) -> Result<Need, Error> {
+/// The least that a plan takes more than there is in use. What cannot be looked at is said when
+/// something is put there.
+fn need(plan: &Plan, fs: &Filesystem, block: u64) -> Need {
     let has_inline = fs.engine().superblock().has_incompat(Incompat::INLINE_DATA);
     let mut need = Need::default();
     let mut freed = 0;
     for dir in &plan.dirs {
-        if look_at_link(fs, &dir.to)?.is_none() {
+        if matches!(look_at_link(fs, &dir.to), Ok(None)) {
             need.inodes += 1;
             need.blocks += u64::from(!has_inline);
         }
     }
     for node in &plan.files {
-        match look_at_link(fs, &node.to)? {
-            None => need.inodes += 1,
-            Some(there) if there.is_dir() => {}
-            Some(there) if there.is_symlink() && !plan.replaces_links() => {
-                freed += look(fs, &node.to)?.map_or(0, |led_to| led_to.blocks());
+        match look_at_link(fs, &node.to) {
+            // Nothing comes of it.
+            Err(_) => continue,
+            Ok(None) => need.inodes += 1,
+            Ok(Some(there)) if there.is_dir() => {}
+            Ok(Some(there)) if there.is_symlink() && !plan.replaces_links() => {
+                let led_to = look(fs, &node.to).ok().flatten();
+                freed += led_to.map_or(0, |led_to| led_to.blocks());
             }
-            Some(there) => freed += there.blocks(),
+            Ok(Some(there)) => freed += there.blocks(),
         }
         need.blocks += blocks(node, block, has_inline);
     }
     need.blocks = need
         .blocks
         .saturating_sub(freed.saturating_mul(512) / block);
-    Ok(need)
+    need
 }
 
 /// Blocks that the content of a file takes at least. What is wrong with it is said when it is
 /// copied.
 fn blocks(node: &Node, block: u64, has_inline: bool) -> u64 {
-    if node.file_type != FileType::Regular {
+    let is_stream = matches!(
+        node.from,
+        Origin::Input
+            | Origin::Host {
+                how: Reading::Stream,
+                ..
+            }
+    );
+    // A pipe that is opened and left has lost its writer.
+    if node.file_type != FileType::Regular || is_stream {
         return 0;
     }
     let counted = Content::open(node).and_then(|content| {

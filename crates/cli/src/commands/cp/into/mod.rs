@@ -203,7 +203,7 @@ fn all(
         })();
         problems.check(planned);
     }
-    existing::leave(&mut plan, &fs, existing(args)).map_err(|e| dest.failure(&e))?;
+    existing::leave(&mut plan, &fs, existing(args));
     if !owners.is_empty() {
         // Tables are stronger than an owner for all.
         let owner = keep.owner.take().map(for_all).transpose()?;
