@@ -33,6 +33,20 @@ fn sources(plan: &mut TreePlan) {
         .time(1_600_000_000, 0);
 }
 
+/// What goes where something of the other sources goes.
+fn rivals(plan: &mut TreePlan) {
+    plan.dir("x").mode(0o755);
+    plan.file("x/old", Content::filled(21, 400))
+        .time(1_650_000_000, 0);
+    plan.dir("x/d").mode(0o755);
+    plan.file("x/d/old", Content::filled(22, 500))
+        .time(1_650_000_000, 0);
+    plan.file("x/d/new", Content::filled(23, 600))
+        .time(1_650_000_000, 0);
+    plan.hard_link("x/d/a.o", "x/d/new");
+    plan.file("x/d/z", Content::filled(24, 700));
+}
+
 /// What is there before: files that are older and newer than those that come.
 fn targets(plan: &mut TreePlan) {
     plan.dir("t").mode(0o755);
@@ -83,6 +97,18 @@ const LINES: &[&str] = &[
     "-r @/d/[st]* %/e",
 ];
 
+/// Lines with sources that want the same place in an image.
+const MEETING: &[&str] = &[
+    "-n @/d/old @/x/old @/plain %/e",
+    "-u @/x/old @/d/old @/plain %/e",
+    "@/plain @/d/old @/x/old %/e",
+    "-n @/plain @/plain %/e",
+    "-rn @/d @/x/d %/e",
+    "-r @/d @/x/d %/e",
+    "-a @/d @/x/d %/e",
+    "-a @/d/. @/x/d/. %/e",
+];
+
 /// What the two must agree on. The times of directories are those of the moment.
 fn alike() -> Compare {
     Compare {
@@ -120,11 +146,12 @@ fn options_mean_within_an_image_what_they_mean_to_cp() {
     let place = Place::in_memory();
     let mut plan = TreePlan::new();
     sources(&mut plan);
+    rivals(&mut plan);
     targets(&mut plan);
     // Where the content goes, the other name has it, too.
     plan.hard_link("t/other", "t/plain");
     let image = place.kernel_image(&plan, 32 << 20, &[]);
-    for line in LINES {
+    for line in LINES.iter().chain(MEETING) {
         let copy = copy_of(&image, &place.arg("theirs.img"));
         let mine = copy_of(&image, &place.arg("ours.img"));
         let mount = KernelMount::mount(Path::new(&copy), Mode::ReadWrite, "");
@@ -146,6 +173,7 @@ fn options_mean_into_and_out_of_an_image_what_they_mean_to_cp() {
     let place = Place::in_memory();
     let (mut from, mut to) = (TreePlan::new(), TreePlan::new());
     sources(&mut from);
+    rivals(&mut from);
     targets(&mut to);
     let outside = place.planted("outside", &from);
     let image = place.kernel_image(&from, 32 << 20, &[]);
@@ -155,7 +183,7 @@ fn options_mean_into_and_out_of_an_image_what_they_mean_to_cp() {
     let (source, mount_of) = (target, |image: &str| {
         KernelMount::mount(Path::new(image), Mode::ReadWrite, "")
     });
-    for line in LINES {
+    for line in LINES.iter().chain(MEETING) {
         println!("{line}");
         // In. Patterns outside are a shell's.
         if !line.contains(['*', '[']) {
@@ -168,6 +196,9 @@ fn options_mean_into_and_out_of_an_image_what_they_mean_to_cp() {
             let expected = Tree::snapshot(mount.path());
             mount.unmount();
             expected.assert_same(&seen_by_linux(&mine), &alike());
+        }
+        if MEETING.contains(line) {
+            continue;
         }
         // Out.
         let mount = mount_of(&source);
@@ -369,4 +400,58 @@ fn what_was_copied_is_told_when_that_is_asked_for() {
         ["IMG:/d/f -> IMG:/h"]
     );
     assert!(said(&["cp", "-nrv", &inside, &format!("{image}:/new"), "-T"]).is_empty());
+}
+
+#[test]
+fn of_sources_that_meet_the_newest_stays_where_that_is_asked_for() {
+    let place = Place::in_memory();
+    let mut plan = TreePlan::new();
+    sources(&mut plan);
+    rivals(&mut plan);
+    let from = place.planted("from", &plan);
+    let image = place.arg("fs.img");
+    extant(["mkfs", "-q", "--size", "16M", &image]).ok();
+    let read = |path: &str| extant(["cat", &format!("{image}:{path}")]).ok().stdout;
+    let at = |path: &str| format!("{from}/{path}");
+    for (n, [first, second]) in [["d", "x/d"], ["x/d", "d"]].into_iter().enumerate() {
+        let to = format!("/{n}");
+        let inside = format!("{image}:{to}");
+        extant(["mkdir", &inside]).ok();
+        let args = ["cp", "-a", "-u", &at(first), &at(second), &inside];
+        change(&image, args).ok();
+        assert!(read(&format!("{to}/d/old")) == Content::filled(22, 500).to_bytes());
+        assert!(read(&format!("{to}/d/new")) == Content::filled(2, 6000).to_bytes());
+        assert!(read(&format!("{to}/d/sub/again")) == Content::filled(1, 5000).to_bytes());
+        assert!(read(&format!("{to}/d/z")) == Content::filled(24, 700).to_bytes());
+    }
+    // Many threads, and what is there in the end is whole and of the last.
+    let inside = format!("{image}:/many");
+    extant(["mkdir", &inside]).ok();
+    for (name, n) in [("a", 1), ("b", 2), ("c", 3)] {
+        let dir = place.join(&format!("{name}/d"));
+        std::fs::create_dir_all(&dir).unwrap();
+        for file in 0..200 {
+            let content = Content::filled(n * 1000 + file, 5000).to_bytes();
+            std::fs::write(dir.join(file.to_string()), content).unwrap();
+        }
+    }
+    let dirs = ["a/d", "b/d", "c/d"].map(|dir| place.arg(dir));
+    let args = [
+        "cp",
+        "-r",
+        "--threads",
+        "8",
+        &dirs[0],
+        &dirs[1],
+        &dirs[2],
+        &inside,
+    ];
+    change(&image, args).ok();
+    for file in 0..200 {
+        assert!(read(&format!("/many/d/{file}")) == Content::filled(3000 + file, 5000).to_bytes());
+    }
+    let files = ["a/d/7", "b/d/7"].map(|file| place.arg(file));
+    let run = change(&image, ["cp", &files[0], &files[1], &inside]).fails(1);
+    assert!(run.stderr.contains("another source"), "{}", run.stderr);
+    assert!(read("/many/7") == Content::filled(1007, 5000).to_bytes());
 }

@@ -408,12 +408,22 @@ impl Planner<'_> {
             let node = tree.node(id);
             if let Some(there) = tree.there(id) {
                 let first = self.root.join(OsStr::from_bytes(there.path));
-                plan.links.push(Link { first, to, parent });
+                plan.links.push(Link {
+                    first,
+                    to,
+                    parent,
+                    late: 0,
+                });
                 continue;
             }
             if let Some(first) = self.placed.get(&id) {
                 let first = first.clone();
-                plan.links.push(Link { first, to, parent });
+                plan.links.push(Link {
+                    first,
+                    to,
+                    parent,
+                    late: 0,
+                });
                 continue;
             }
             let told = Told {

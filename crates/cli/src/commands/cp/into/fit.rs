@@ -62,7 +62,8 @@ fn need(plan: &Plan, fs: &Filesystem, block: u64) -> Need {
             need.blocks += u64::from(!has_inline);
         }
     }
-    for node in &plan.files {
+    // What is made late takes the place of another.
+    for node in plan.files.iter().filter(|node| node.late == 0) {
         match look_at_link(fs, &node.to) {
             // Nothing comes of it.
             Err(_) => continue,

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
+//! | `rivals` | sources of which several want one place |
 //! | `existing` | which files that are there stay |
 //! | `fit` | whether there is room for it |
 //! | `content` | the content of a file piece by piece, wherever it comes from |
@@ -31,6 +32,7 @@ mod fit;
 mod large;
 mod make;
 pub(in crate::commands) mod plan;
+mod rivals;
 mod tables;
 
 use super::STREAM;
@@ -53,6 +55,7 @@ use extant_core::ops;
 use extant_mkfs::source;
 use make::{Maker, Why};
 use plan::{How, Link, Node, Plan, Start};
+use rivals::Rivals;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -189,6 +192,12 @@ fn all(
     }
     let in_flight = in_flight(&fs, &starts);
     let mut plan = Plan::new(how, keep, images.files());
+    let place =
+        |start: &Start| destination(&dest.path, into, args.no_target_directory, start.name());
+    plan.meet(Rivals::of(
+        starts.iter().map(place).collect(),
+        existing(args),
+    ));
     for start in starts {
         let planned = (|| {
             if into && !args.no_target_directory && matches!(start, Start::Input) {
@@ -197,7 +206,7 @@ fn all(
                     dest.shown()
                 )));
             }
-            let to = destination(&dest.path, into, args.no_target_directory, start.name());
+            let to = place(&start);
             refuse_into_itself(&fs, &start, dest, &to)?;
             plan.add(&start, to, &mut problems)
         })();
@@ -485,26 +494,47 @@ impl Copy<'_> {
             .iter()
             .filter(|node| is_above_made(&made, node.parent))
             .collect();
+        let (late, todo): (Vec<&Node>, Vec<&Node>) = todo.iter().partition(|node| node.late > 0);
         self.files(&todo, problems);
-        for link in &self.plan.links {
+        let links = self.plan.links.iter();
+        let links = links.filter(|link| is_above_made(&made, link.parent));
+        let (late_links, links): (Vec<&Link>, Vec<&Link>) = links.partition(|link| link.late > 0);
+        for link in links {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            if !is_above_made(&made, link.parent) {
-                continue;
+            self.further_name(link, problems);
+        }
+        let mut late: Vec<(usize, Result<&Node, &Link>)> = late
+            .into_iter()
+            .map(|node| (node.late, Ok(node)))
+            .chain(late_links.into_iter().map(|link| (link.late, Err(link))))
+            .collect();
+        late.sort_by_key(|(number, _)| *number);
+        for (_, made_late) in late {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
             }
-            // What may be there under the first name is another file.
-            if self.failed().contains(&link.first) {
-                self.problem(
-                    &link.to,
-                    Why::ImagePath("its content could not be copied under its first name"),
-                    problems,
-                )
-            } else {
-                self.link(link, problems)
+            match made_late {
+                Ok(node) => self.files(&[node], problems),
+                Err(link) => self.further_name(link, problems),
             }
         }
         self.directory_attributes(&made, problems);
+    }
+
+    /// Gives a file one more name, if it has the first.
+    fn further_name(&self, link: &Link, problems: &mut Problems) {
+        // What may be there under the first name is another file.
+        if self.failed().contains(&link.first) {
+            self.problem(
+                &link.to,
+                Why::ImagePath("its content could not be copied under its first name"),
+                problems,
+            )
+        } else {
+            self.link(link, problems)
+        }
     }
 
     fn failed(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {

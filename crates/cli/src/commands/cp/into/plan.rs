@@ -1,6 +1,7 @@
 //! What is to be made, and where: all sources walked before the first change.
 
 use super::Keep;
+use super::rivals::{Rivals, Turn};
 use crate::commands::cp::rules::{Exclusion, Follow};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{ImagePath, shown};
@@ -108,6 +109,8 @@ pub(in crate::commands) struct Node {
     pub(super) device: DeviceNumber,
     /// What else it shall have, in place of what it had.
     pub(super) told: Option<Told>,
+    /// Its number among what is made after the rest, from one on; zero if it is not.
+    pub(super) late: usize,
 }
 
 impl Node {
@@ -127,6 +130,7 @@ impl Node {
             modified: Timestamp::default(),
             device: DeviceNumber { major, minor },
             told: None,
+            late: 0,
         };
         made.tell(told);
         made
@@ -194,11 +198,13 @@ pub(in crate::commands) struct Link {
     pub(in crate::commands) first: PathBuf,
     pub(in crate::commands) to: PathBuf,
     pub(in crate::commands) parent: Option<usize>,
+    /// As that of a [`Node`].
+    pub(in crate::commands) late: usize,
 }
 
 /// What tells a source's files apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Identity {
+pub(super) enum Identity {
     Host(FileId),
     Image(Arc<ImageLocation>, u32),
 }
@@ -230,6 +236,9 @@ pub(in crate::commands) struct Plan<'a> {
     first_places: HashMap<Identity, PathBuf>,
     /// Files that hold the images in use, which are not copied.
     images: Vec<FileId>,
+    rivals: Rivals,
+    /// What has no place, as something else was just planned there.
+    refused: Vec<Failure>,
 }
 
 impl<'a> Plan<'a> {
@@ -253,7 +262,14 @@ impl<'a> Plan<'a> {
             identities: Vec::new(),
             first_places: HashMap::new(),
             images,
+            rivals: Rivals::default(),
+            refused: Vec::new(),
         }
+    }
+
+    /// Has several sources meet as they should.
+    pub(super) fn meet(&mut self, rivals: Rivals) {
+        self.rivals = rivals;
     }
 
     /// Notes that a file of the host, by device and inode number, is at a place already, so that
@@ -275,14 +291,18 @@ impl<'a> Plan<'a> {
 
     /// Adds a source and what is below it.
     pub(super) fn add(&mut self, start: &Start, to: PathBuf, problems: &mut Problems) -> Outcome {
-        match start {
+        let added = match start {
             Start::Host(path) => self.add_host(path, to, problems),
             Start::Input => {
                 self.add_input(to);
                 Ok(())
             }
             Start::Image { .. } => self.add_image(start, to, problems),
+        };
+        for failure in self.refused.drain(..) {
+            problems.note(failure);
         }
+        added
     }
 
     fn is_recursive(&self) -> bool {
@@ -357,6 +377,7 @@ impl<'a> Plan<'a> {
             modified: now,
             device: DeviceNumber::default(),
             told: None,
+            late: 0,
         };
         self.set_mode(&mut node);
         self.files.push(node);
@@ -509,6 +530,7 @@ impl<'a> Plan<'a> {
                 minor: rustix::fs::minor(number),
             },
             told: None,
+            late: 0,
         };
         self.set_mode(&mut node);
         let bytes = match how {
@@ -687,6 +709,7 @@ impl<'a> Plan<'a> {
             modified: found.mtime(),
             device: found.rdev().unwrap_or_default(),
             told: None,
+            late: 0,
         };
         self.set_mode(&mut node);
         let identity = Identity::Image(Arc::clone(image), found.ino());
@@ -696,7 +719,7 @@ impl<'a> Plan<'a> {
 
     fn add_node(
         &mut self,
-        node: Node,
+        mut node: Node,
         identity: Identity,
         names: u64,
         bytes: u64,
@@ -711,13 +734,34 @@ impl<'a> Plan<'a> {
         {
             return None;
         }
+        node.late = match self.rivals.turn(&node, &identity) {
+            Turn::Any => 0,
+            Turn::Late(number) => number,
+            Turn::Never => return None,
+            Turn::Refused => {
+                self.refused.push(Failure::new(format!(
+                    "{} is not copied: another source of this command is just put at {}",
+                    node.shown_source(),
+                    Escaped::path(&node.to)
+                )));
+                return None;
+            }
+        };
         // What links lead to has their names, too.
         if self.keep.everything && (names > 1 || self.follows_all()) {
-            if let Some(first) = self.first_places.get(&identity) {
+            if let Some(first) = self.first_places.get(&identity)
+                && let Some(late) = self.rivals.late_at(first, &identity)
+            {
+                // After its first name.
+                let late = match node.late {
+                    0 if late > 0 => self.rivals.next(),
+                    number => number,
+                };
                 self.links.push(Link {
                     first: first.clone(),
                     to: node.to,
                     parent: node.parent,
+                    late,
                 });
                 return None;
             }
