@@ -7,6 +7,7 @@ use crate::fates::Fate;
 use crate::maps::{Piece, Run, has_map, is_fast_symlink, runs_in_place, walk};
 use crate::timeline::{Key, Life, Moment, Timeline, is_deleted};
 use crate::tree::inline_rest;
+use crate::volume::Volume;
 use extant_format::features::{Compat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use extant_format::orphan_file::OrphanBlock;
@@ -34,7 +35,32 @@ pub(crate) struct Candidate {
     pub(crate) given: Vec<Range<u64>>,
     /// All blocks were freed by the last transaction that changed their bitmaps.
     pub(crate) is_untouched: bool,
+    /// Its blocks are not looked at: inodes claim more than there are.
     pub(crate) too_much: bool,
+}
+
+/// Runs of all maps that are kept: of a small device, and at most.
+const FEW_RUNS: usize = 1 << 20;
+const MOST_RUNS: usize = 1 << 25;
+
+/// Reading maps, and how much of them may still be kept.
+struct Maps<'t> {
+    timeline: &'t Timeline,
+    runs: usize,
+    blocks: u64,
+}
+
+impl<'t> Maps<'t> {
+    /// Twice as many blocks as there are, as files come after one another in the same blocks.
+    fn new(volume: &Volume, timeline: &'t Timeline) -> Self {
+        let blocks = volume.blocks_on_device().saturating_mul(2);
+        let runs = usize::try_from(blocks).unwrap_or(usize::MAX);
+        Self {
+            timeline,
+            runs: runs.clamp(FEW_RUNS, MOST_RUNS),
+            blocks,
+        }
+    }
 }
 
 impl Candidate {
@@ -101,13 +127,15 @@ impl Rescue {
             }
             Ok(())
         })?;
+        let timeline: &Timeline = timeline;
+        let mut maps = Maps::new(volume, timeline);
         let taken: HashSet<(Ino, u32)> = in_place.iter().map(|p| (p.0, p.1.generation)).collect();
         for (ino, inode, slot, source, dtime) in in_place {
             let life = Life {
                 dtime,
                 ..Life::new(Key::of(&inode))
             };
-            found.push(self.candidate(timeline, ino, &life, inode, &slot, source)?);
+            found.push(self.candidate(&mut maps, ino, &life, inode, &slot, source)?);
         }
         let Some(journal) = &self.journal else {
             return Ok(found);
@@ -146,16 +174,16 @@ impl Rescue {
                         .map_or(0, |(seconds, _)| seconds),
                 };
                 let slot = slot.to_vec();
-                found.push(self.candidate(timeline, ino, life, inode, &slot, source)?);
+                found.push(self.candidate(&mut maps, ino, life, inode, &slot, source)?);
             }
         }
         Ok(found)
     }
 
-    /// Reads the map of a deleted inode.
+    /// Reads the map of a deleted inode, and keeps of it what may be kept.
     fn candidate(
         &self,
-        timeline: &Timeline,
+        maps: &mut Maps<'_>,
         ino: Ino,
         life: &Life,
         inode: Inode,
@@ -191,6 +219,7 @@ impl Rescue {
             let (mut runs, mut nodes) = (Vec::new(), Vec::new());
             let mut in_place = false;
             let is_from_log = matches!(source, Source::Log { .. });
+            let timeline = maps.timeline;
             let mut read = |block: u64, buf: &mut [u8]| {
                 let image = timeline
                     .image_before(block, life.gone)
@@ -207,10 +236,22 @@ impl Rescue {
             };
             found.is_sound = walk(volume, &inode, seed, &mut read, &mut |piece| match piece {
                 Piece::Node(block) => nodes.push(block),
-                Piece::Data(run) => runs.push(run),
+                Piece::Data(run) if runs.len() < maps.runs => runs.push(run),
+                Piece::Data(_) => found.too_much = true,
             })?;
             found.in_place = in_place;
+            if found.too_much {
+                // A part would be taken for all.
+                found.is_sound = false;
+                (runs, nodes) = (Vec::new(), Vec::new());
+            }
+            maps.runs -= runs.len();
             (found.runs, found.nodes) = (runs, nodes);
+        }
+        let blocks: u64 = found.data().map(|run| run.end - run.start).sum();
+        match maps.blocks.checked_sub(blocks) {
+            Some(rest) => maps.blocks = rest,
+            None => found.too_much = true,
         }
         found.inode = inode;
         Ok(found)

@@ -27,14 +27,10 @@ impl Rescue {
         };
         // By group, so that the fates of one group are in memory at a time.
         let mut groups: BTreeMap<Group, Vec<(usize, Range<u64>)>> = BTreeMap::new();
-        let mut left = geo.blocks_count().saturating_mul(2);
         for (i, found) in candidates.iter_mut().enumerate() {
-            let blocks: u64 = found.data().map(|run| run.end - run.start).sum();
-            if blocks > left {
-                found.too_much = true;
+            if found.too_much {
                 continue;
             }
-            left -= blocks;
             found.is_untouched = true;
             for run in found.data() {
                 let mut at = run.start;
@@ -92,13 +88,48 @@ impl Rescue {
     }
 }
 
+/// Parts of what deleted files claim that files in use have.
+struct Taken {
+    /// What deleted files claim, sorted and apart.
+    all: Vec<Range<u64>>,
+    parts: Vec<Range<u64>>,
+    /// So many parts are joined.
+    full: usize,
+    /// Parts that may still be taken: as many as there are blocks, where each has one owner.
+    left: u64,
+}
+
+/// Fewer parts are not joined.
+const FEW_PARTS: usize = 1 << 12;
+
+impl Taken {
+    fn take(&mut self, range: &Range<u64>) {
+        for part in parts(&self.all, range) {
+            if self.left == 0 {
+                return;
+            }
+            self.left -= 1;
+            self.parts.push(part);
+            if self.parts.len() >= self.full {
+                self.parts = joined(std::mem::take(&mut self.parts));
+                self.full = FEW_PARTS.max(self.parts.len() * 2);
+            }
+        }
+    }
+}
+
 /// Gives away the blocks that a file in use has.
 pub(crate) fn give_to_live(volume: &Volume, candidates: &mut [Candidate]) -> Result<()> {
-    let all = joined(candidates.iter().flat_map(|found| found.data()).collect());
-    if all.is_empty() {
+    let looked_at = candidates.iter().filter(|found| !found.too_much);
+    let mut taken = Taken {
+        all: joined(looked_at.flat_map(Candidate::data).collect()),
+        parts: Vec::new(),
+        full: FEW_PARTS,
+        left: volume.blocks_on_device().saturating_mul(2).max(1),
+    };
+    if taken.all.is_empty() {
         return Ok(());
     }
-    let mut taken = Vec::new();
     volume.begin();
     volume.slots(&mut |ino, in_use, slot| {
         let inode = volume
@@ -107,7 +138,7 @@ pub(crate) fn give_to_live(volume: &Volume, candidates: &mut [Candidate]) -> Res
         let Some(inode) = inode else {
             return Ok(());
         };
-        let mut take = |range: Range<u64>| taken.extend(parts(&all, &range));
+        let mut take = |range: Range<u64>| taken.take(&range);
         let acl = inode.file_acl.get();
         if acl != 0 {
             take(acl..acl + 1);
@@ -121,8 +152,14 @@ pub(crate) fn give_to_live(volume: &Volume, candidates: &mut [Candidate]) -> Res
         }
         Ok(())
     })?;
-    let taken = joined(taken);
-    for found in candidates {
+    if taken.left == 0 {
+        for found in candidates {
+            found.too_much = true;
+        }
+        return Ok(());
+    }
+    let taken = joined(taken.parts);
+    for found in candidates.iter_mut().filter(|found| !found.too_much) {
         let runs: Vec<_> = found.data().collect();
         let given = runs.iter().flat_map(|run| parts(&taken, run));
         found.given.extend(given);
@@ -135,6 +172,7 @@ pub(crate) fn give_to_live(volume: &Volume, candidates: &mut [Candidate]) -> Res
 pub(crate) fn give_to_later(candidates: &mut [Candidate]) {
     let rank = |found: &Candidate| (found.is_orphan(), found.copy, found.dtime);
     let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.retain(|i| candidates.get(*i).is_some_and(|found| !found.too_much));
     order.sort_by_key(|i| candidates.get(*i).map(rank));
     order.reverse();
     // What was claimed, by start: end, and the rank and number of the claim.

@@ -15,6 +15,9 @@ use extant_format::{Ino, Tid};
 use extant_jbd2::HistoryEnd;
 use std::collections::HashSet;
 
+/// Why nothing is sure of a file whose blocks are not looked at.
+const TOO_MUCH: &str = "inodes claim more blocks than there are";
+
 /// How sure the content of a deleted file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -24,8 +27,9 @@ pub enum Verdict {
     /// freed them changed the bitmap of their group, so that nothing was put there. The file system
     /// was unmounted in order, and not mounted again: what is being written in a crash is in no
     /// log. All nodes of the map come from the log, and the inode counts as many blocks as they
-    /// have. No block reads as zeros, as one does that was trimmed. Or the file is an orphan, which
-    /// still has its blocks.
+    /// have. No block reads as zeros, as one does that was trimmed. Or the file is an
+    /// orphan, which still has its blocks, and recovery is known to leave it so: there is a log, it
+    /// is sound and laid over the device, and no fast commits wait in it.
     ///
     /// It is the file as of the last transaction before the one that deleted it, as far as it had
     /// reached the device. That Linux was told to write data in order (`data=ordered`, its default,
@@ -197,6 +201,9 @@ impl Rescue {
         if journal.damage.is_some() {
             return Ok(Some("the log is damaged"));
         }
+        if tree.is_cut {
+            return Ok(Some("directories claim more blocks than there are"));
+        }
         let data = self.volume.sb.mount_defaults();
         if data.contains(MountDefaults::JOURNAL_WRITEBACK) {
             return Ok(Some("by default this is mounted with data=writeback"));
@@ -223,6 +230,20 @@ impl Rescue {
             return Ok(Some("it was changed past its log"));
         }
         Ok(None)
+    }
+
+    /// Why orphans may not be what recovery leaves, if that is so.
+    fn why_orphans_are_unproven(&self) -> Option<&'static str> {
+        let Some(journal) = &self.journal else {
+            return Some("there is no journal");
+        };
+        if self.is_as_it_lies {
+            return Some("it is looked at as it lies, without what its log has to replay");
+        }
+        if journal.has_fast_commits() {
+            return Some("fast commits wait to be replayed");
+        }
+        journal.damage.as_ref().map(|_| "the log is damaged")
     }
 
     /// The verdict on a deleted file.
@@ -252,7 +273,12 @@ impl Rescue {
         } else if !is_known {
             (Verdict::Unmapped, "nothing tells where its content was")
         } else if !found.is_sound && found.runs.is_empty() && found.inline.is_none() {
-            (Verdict::Unmapped, "its map is not known any more")
+            let why = if found.too_much {
+                TOO_MUCH
+            } else {
+                "its map is not known any more"
+            };
+            (Verdict::Unmapped, why)
         } else if lost > 0 && lost == written {
             (Verdict::Lost, "its blocks were given away")
         } else if lost > 0 {
@@ -302,10 +328,14 @@ impl Rescue {
         content: &Content,
     ) -> Result<Option<&'static str>> {
         if found.too_much {
-            return Ok(Some("too many deleted inodes claim blocks"));
+            return Ok(Some(TOO_MUCH));
         }
         let counted = self.counts_its_blocks(found);
         if found.is_orphan() {
+            let unproven = self.why_orphans_are_unproven();
+            if unproven.is_some() {
+                return Ok(unproven);
+            }
             return Ok((!counted).then_some("the inode counts other blocks than its map has"));
         }
         if unproven.is_some() {

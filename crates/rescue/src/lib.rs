@@ -26,8 +26,8 @@
 //!
 //! # Invariants
 //! - Nothing is written.
-//! - Any bytes at all give a list or an error: no panic, no endless loop. Memory follows the log
-//!   and what is in use.
+//! - Any bytes at all give a list or an error: no panic, no endless loop. Memory and
+//!   time follow the log and the size of the device, however often blocks are claimed.
 //! - [`Verdict::Whole`] is said of what the log proves, and of nothing else ([`Verdict`] has the
 //!   conditions).
 #![forbid(unsafe_code)]
@@ -63,6 +63,8 @@ use volume::Volume;
 pub struct Rescue {
     volume: Volume,
     journal: Option<Journal>,
+    /// What the log has to replay is not laid over the device.
+    is_as_it_lies: bool,
 }
 
 impl Rescue {
@@ -80,6 +82,7 @@ impl Rescue {
             return Ok(Self {
                 volume,
                 journal: None,
+                is_as_it_lies: false,
             });
         };
         // What the log says of superblock and descriptors counts.
@@ -87,6 +90,7 @@ impl Rescue {
         Ok(Self {
             volume,
             journal: Some(journal),
+            is_as_it_lies: false,
         })
     }
 
@@ -99,6 +103,10 @@ impl Rescue {
     pub fn open_as_it_lies(device: SharedDevice) -> Result<Self> {
         let volume = Volume::open(device)?;
         let journal = Journal::open(&volume, None)?;
-        Ok(Self { volume, journal })
+        Ok(Self {
+            volume,
+            journal,
+            is_as_it_lies: true,
+        })
     }
 }

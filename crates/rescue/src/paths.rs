@@ -4,7 +4,7 @@ use crate::DeletedName;
 use crate::candidate::Candidate;
 use crate::names::{Found, Names, Owner, is_plain};
 use crate::timeline::{Key, Moment, Timeline};
-use crate::tree::Tree;
+use crate::tree::{MOST_OF_PATH, Tree};
 use crate::volume::Volume;
 use extant_format::Ino;
 use extant_format::inode::FileType;
@@ -79,6 +79,9 @@ impl<'a> Paths<'a> {
                 path.push(b'/');
             }
             path.extend_from_slice(&found.name);
+            if path.len() > MOST_OF_PATH || !self.tree.may_tell(path.len()) {
+                return None;
+            }
             let at = found.at.filter(|_| candidate.is_some());
             let is_sure = at.is_some_and(|at| self.timeline.unbroken.contains(&at));
             Some(DeletedName { path, is_sure })
@@ -133,7 +136,7 @@ impl<'a> Paths<'a> {
 pub(crate) fn former_directories(volume: &Volume, candidates: &[Candidate]) -> Vec<(u64, Owner)> {
     let mut blocks = Vec::new();
     // As many as there are, however often they are claimed.
-    let mut left = volume.geo.blocks_count();
+    let mut left = volume.blocks_on_device();
     for found in candidates {
         if found.inode.file_type() != Some(FileType::Directory) {
             continue;

@@ -10,10 +10,13 @@ use extant_format::inline_data::{InlineData, InlineDir};
 use extant_format::inode::{FileType, Inode};
 use extant_format::xattr::name::INLINE_DATA;
 use extant_format::xattr::{XattrArea, XattrContext, XattrValue};
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
-/// Directories on the way from the root to a file, at most.
-const MOST_DEPTH: usize = 4096;
+/// Bytes of a path, at most: more cannot be handed to Linux at once.
+pub(crate) const MOST_OF_PATH: usize = 4096;
+/// Bytes of all paths that are told, at most.
+const MOST_OF_PATHS: usize = 1 << 28;
 
 /// A block of a directory in use.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,10 @@ pub(crate) struct Tree {
     directories: HashSet<Ino>,
     /// Blocks of directories, by their place on the device.
     pub(crate) blocks: Vec<DirBlock>,
+    /// Directories claim more blocks than there are, and not all were read.
+    pub(crate) is_cut: bool,
+    /// Bytes of paths that were told.
+    told: Cell<usize>,
 }
 
 impl Tree {
@@ -81,15 +88,23 @@ impl Tree {
             return Ok(());
         }
         let mut blocks = Vec::new();
+        // Each block has one owner, so that all directories have no more than there are.
+        let room = volume.blocks_on_device();
+        let mut room = room.saturating_sub(self.blocks.len() as u64);
+        let mut is_cut = false;
         let end = volume.block_size().blocks_for(inode.size);
         let seed = volume.inode_seed(ino, inode.generation);
         runs_in_place(volume, inode, seed, &mut |piece| {
             if let Piece::Data(run) = piece {
                 let left = end.saturating_sub(u64::from(run.lblk));
                 let len = u64::from(run.len).min(left);
+                is_cut |= len > room;
+                let len = len.min(room);
+                room -= len;
                 blocks.extend(run.pblk..run.pblk + len);
             }
         })?;
+        self.is_cut |= is_cut;
         let mut bytes = vec![0; volume.block_size().len()];
         for pblk in blocks {
             volume.read(pblk, &mut bytes)?;
@@ -139,18 +154,28 @@ impl Tree {
         Some((*parent, name))
     }
 
-    /// The path of an inode from the root, `/` in front.
+    /// Takes bytes from those of paths that may be told.
+    pub(crate) fn may_tell(&self, len: usize) -> bool {
+        let told = self.told.get().saturating_add(len);
+        self.told.set(told);
+        told <= MOST_OF_PATHS
+    }
+
+    /// The path of an inode from the root, `/` in front. `None` also where it is longer than
+    /// paths are.
     pub(crate) fn path(&self, ino: Ino) -> Option<Vec<u8>> {
         if ino == Ino::ROOT {
             return Some(b"/".to_vec());
         }
         let mut parts = Vec::new();
+        let mut len = 0;
         let mut at = ino;
         while at != Ino::ROOT {
-            if parts.len() > MOST_DEPTH {
+            let (parent, name) = self.name_of(at)?;
+            len += 1 + name.len();
+            if len > MOST_OF_PATH || !self.may_tell(1 + name.len()) {
                 return None;
             }
-            let (parent, name) = self.name_of(at)?;
             parts.push(name);
             at = parent;
         }

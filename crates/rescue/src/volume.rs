@@ -116,9 +116,14 @@ impl Volume {
 
     /// Begins another look at all maps.
     pub(crate) fn begin(&self) {
-        let on_device = self.device.size() >> self.block_size().log2();
         self.nodes_left
-            .set(self.geo.blocks_count().min(on_device).saturating_mul(2));
+            .set(self.blocks_on_device().saturating_mul(2));
+    }
+
+    /// Blocks of the file system that the device has room for.
+    pub(crate) fn blocks_on_device(&self) -> u64 {
+        let on_device = self.device.size() >> self.block_size().log2();
+        self.geo.blocks_count().min(on_device)
     }
 
     fn read_descriptors(&mut self) -> Result<()> {
