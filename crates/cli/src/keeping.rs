@@ -10,8 +10,8 @@ use extant::{Escaped, SharedDevice};
 use extant_fsck::repair::revert;
 use extant_fsck::undo::KeepingDevice;
 use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The image whose blocks are kept, once there is one.
@@ -22,6 +22,18 @@ pub(crate) struct Keeping(Arc<OnceLock<Kept>>);
 struct Kept {
     device: Arc<KeepingDevice>,
     base: SharedDevice,
+    /// The file of the image and its length before, where that was made longer.
+    was_shorter: OnceLock<(PathBuf, u64)>,
+}
+
+impl Kept {
+    /// Gives the file of the image the length that it had.
+    fn cut(&self) -> io::Result<()> {
+        match self.was_shorter.get() {
+            Some((file, len)) => File::options().write(true).open(file)?.set_len(*len),
+            None => Ok(()),
+        }
+    }
 }
 
 impl PartialEq for Keeping {
@@ -58,6 +70,7 @@ pub(crate) fn over(device: SharedDevice, location: &Whereabouts) -> Outcome<Shar
             let kept = Kept {
                 device: Arc::clone(&keeping),
                 base: device,
+                was_shorter: OnceLock::new(),
             };
             // It was asked above, and one thread opens images.
             let _ = location.keeping.0.set(kept);
@@ -68,6 +81,25 @@ pub(crate) fn over(device: SharedDevice, location: &Whereabouts) -> Outcome<Shar
             Err(failed(&e))
         }
     }
+}
+
+/// Takes note of how long the file of the image was before it was made longer: it becomes so again
+/// if all is taken back for want of room for the undo file.
+pub(crate) fn note_length(location: &Whereabouts, file: &Path, len: u64) {
+    if let Some(kept) = location.keeping.0.get() {
+        // A file is made longer once.
+        let _ = kept.was_shorter.set((file.to_owned(), len));
+    }
+}
+
+/// Refuses `--undo` where a command is done and has opened no image to change it.
+pub(crate) fn check_used(location: &Whereabouts) -> Outcome {
+    if location.undo.is_none() || location.keeping.0.get().is_some() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "nothing is opened to be changed here, so that there is nothing to keep: leave --undo out",
+    ))
 }
 
 /// Ends the undo file when all is `done`. What was changed although the file could not be written
@@ -83,7 +115,13 @@ pub(crate) fn end(location: &Whereabouts, done: Outcome) -> Outcome {
         return Err(Failure::new(match back {
             Ok(_) => {
                 remove(path);
-                format!("undo file {name}: {why}. Nothing is changed")
+                match kept.cut() {
+                    Ok(()) => format!("undo file {name}: {why}. Nothing is changed"),
+                    Err(e) => format!(
+                        "undo file {name}: {why}. What was changed is taken back, but the file of the image stays \
+                         longer than it was: {e}"
+                    ),
+                }
             }
             Err(e) => format!(
                 "undo file {name}: {why}. What was changed before is to be taken back, and that failed \

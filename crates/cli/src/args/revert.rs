@@ -15,9 +15,12 @@ Examples:
   extant chown -R 0:0 --undo owned.undo rootfs.img:/srv
   extant revert --json owned.undo rootfs.img
 
-Each byte becomes what it was before the command, also where that was killed. The undo file is read \
-as a whole first. An image that was changed since, and another image, are refused and stay as they \
-are; of an undo file whose command was cut off, the superblock alone tells that.
+Each byte becomes what it was before the command, also where that was killed. The file of an image \
+that `extant resize` made longer stays so: what is past its file system is zeros.
+
+The undo file is read as a whole first. An image that was changed since, and another image, are \
+refused and stay as they are; of an undo file whose command was cut off, the superblock alone tells \
+that.
 
 What is cut off can be run again, as often as needed. Until it has come to its end, the image is \
 marked: Linux does not mount it, and nothing here or of e2fsprogs repairs or changes it. Several \
@@ -44,7 +47,11 @@ impl Args {
             self.command,
             Command::Mkfs(_) | Command::Convert(_) | Command::Revert(_) | Command::Verity(_)
         );
-        if self.location.undo.is_none() || (self.command.writes() && !is_final) {
+        let writes = match &self.command {
+            Command::Cp(args) => args.is_into_image(),
+            command => command.writes() && !is_final,
+        };
+        if self.location.undo.is_none() || writes {
             return Ok(());
         }
         Err(Failure::usage(

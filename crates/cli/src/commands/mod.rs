@@ -73,8 +73,14 @@ use crate::keeping;
 /// Runs the command asked for.
 pub(crate) fn run(args: Args) -> Outcome {
     let location = &args.location;
+    // They work out all changes first, and keep what was there by themselves.
+    let keeps_by_itself = matches!(args.command, Command::Repair(_) | Command::Tune(_));
     let done = run_command(args.command, location);
-    keeping::end(location, done)
+    keeping::end(location, done)?;
+    if keeps_by_itself {
+        return Ok(());
+    }
+    keeping::check_used(location)
 }
 
 fn run_command(command: Command, location: &Whereabouts) -> Outcome {

@@ -199,9 +199,19 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     if let Some(file) = file.filter(|_| needed > device.size()) {
         was = lengthen(file, location, needed).map_err(|e| named(&e))?;
         drop(device);
-        device = image.open(&how).map_err(Failure::new)?;
+        device = image.open(&how).map_err(|e| {
+            shorten(file, was);
+            Failure::new(e)
+        })?;
     }
-    let device = keeping::over(device, location)?;
+    let device = keeping::over(device, location).inspect_err(|_| {
+        if let Some(file) = file {
+            shorten(file, was);
+        }
+    })?;
+    if let Some((file, len)) = file.zip(was) {
+        keeping::note_length(location, file, len);
+    }
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now_32());
     let plan = resize::plan(device, size, options, &bars);
@@ -209,10 +219,9 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     let plan = match plan {
         Ok(plan) if plan.is_complete() => plan,
         done => {
-            // As if nothing had been tried; a file that is too long does no harm.
-            let _ = file
-                .zip(was)
-                .map(|(file, len)| File::options().write(true).open(file)?.set_len(len));
+            if let Some(file) = file {
+                shorten(file, was);
+            }
             return Err(NotDone::Before(named(&match done {
                 Ok(_) => UNSOUND.to_owned(),
                 Err(e) => e.to_string(),
@@ -249,6 +258,17 @@ pub(super) fn lengthen(image: &Path, location: &Whereabouts, len: u64) -> io::Re
     };
     file.set_len(len)?;
     Ok(Some(was))
+}
+
+/// Gives the image the length that it had, as if nothing had been tried. A file that stays too long
+/// does no harm.
+fn shorten(image: &Path, was: Option<u64>) {
+    if let Some(len) = was {
+        let _ = File::options()
+            .write(true)
+            .open(image)
+            .and_then(|file| file.set_len(len));
+    }
 }
 
 /// Ends the image where its file system ends.

@@ -214,6 +214,7 @@ fn what_cannot_be_kept_is_not_done() {
         &["cp", &format!("{overlay}/dir/large"), &lib],
         &["fallocate", "-z", "-l", "100K", &lib],
         &["trim", &base],
+        &["resize", &base, "64M"],
     ] {
         // What is there takes more room than is left.
         let filler = mount.join("filler");
@@ -229,6 +230,19 @@ fn what_cannot_be_kept_is_not_done() {
         );
         fs::remove_file(&filler).unwrap();
     }
+    // There is room for its beginning alone: the image is not longer afterwards.
+    let filler = mount.join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[1; 512]).is_ok() && file.sync_data().is_ok() {}
+    let len = file.metadata().unwrap().len();
+    file.set_len(len - (10 << 10)).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let run = extant(["resize", "--undo", &undo, &base, "64M"]).fails(1);
+    assert!(run.stderr.contains("Nothing is changed"), "{}", run.stderr);
+    assert!(fs::read(&base).unwrap() == before, "resize");
+    assert!(!Path::new(&undo).exists());
+    fs::remove_file(&filler).unwrap();
     // There is room for its beginning: what was changed until then is taken back.
     let large = at("/usr/large");
     extant(["cp", &format!("{overlay}/dir/large"), &large]).ok();
@@ -256,6 +270,7 @@ fn an_undo_file_is_of_one_image_and_of_a_command_that_changes_it() {
     let before = fs::read(&base).unwrap();
     let other = copy_of(&base, &place.arg("other.img"));
     let undo = place.arg("undo");
+    let hostname = place.join("hostname");
     let at = |image: &str| format!("{image}:/etc/hostname");
     extant(["rm", "--undo", &undo, &at(&base), &at(&other)]).fails(1);
     assert!(fs::read(&other).unwrap() == before);
@@ -272,10 +287,20 @@ fn an_undo_file_is_of_one_image_and_of_a_command_that_changes_it() {
         &["info", &base],
         &["mkfs", &place.arg("new.img"), "--size", "8M"],
         &["convert", &base, &place.arg("new.img")],
+        &["cp", &at(&base), &place.arg("hostname")],
+        &["trim", "--dry-run", &base],
+        &[
+            "sync",
+            "--dry-run",
+            &place.arg("overlay"),
+            &format!("{base}:/etc"),
+        ],
     ] {
         extant([command, &["--undo", &undo]].concat()).fails(2);
         assert!(!Path::new(&undo).exists(), "{command:?}");
     }
+    assert!(!hostname.exists(), "it is copied nevertheless");
+    assert!(fs::read(&base).unwrap() == before);
     // A script that fails changes nothing, and leaves no undo file of nothing.
     let line = "rm /missing";
     extant(["edit", &base, "-e", line, "--undo", &undo]).fails(1);
@@ -283,6 +308,35 @@ fn an_undo_file_is_of_one_image_and_of_a_command_that_changes_it() {
     assert!(!Path::new(&undo).exists());
     extant(["edit", &base, "-e", "rm --undo x /etc/hostname"]).fails(2);
     assert!(fs::read(&base).unwrap() == before);
+}
+
+/// A trim does not write the superblock: one that is cut off is told from one after which the image
+/// was used all the same.
+#[test]
+fn a_trim_that_is_cut_off_is_not_taken_back_over_what_is_newer() {
+    let place = Place::new();
+    let base = image(&place);
+    let before = fs::read(&base).unwrap();
+    let (undo, cut) = (place.arg("undo"), place.arg("cut"));
+    extant(["trim", "--undo", &undo, &base]).ok();
+    let whole = fs::read(&undo).unwrap();
+    // Without the end and the sums, as a command leaves it that is killed.
+    fs::write(&cut, &whole[..whole.len() - 4096]).unwrap();
+    let trimmed = copy_of(&base, &place.arg("trimmed.img"));
+    let large = place.arg("overlay/dir/large");
+    extant(["cp", &large, &format!("{base}:/new")]).ok();
+    let since = fs::read(&base).unwrap();
+    for undo in [&undo, &cut] {
+        let run = extant(["revert", undo, &base]).fails(1);
+        assert!(
+            run.stderr.contains("Nothing is taken back"),
+            "{}",
+            run.stderr
+        );
+        assert!(fs::read(&base).unwrap() == since, "what is newer is gone");
+    }
+    extant(["revert", &cut, &trimmed]).ok();
+    assert!(fs::read(&trimmed).unwrap() == before);
 }
 
 /// The partition is that of the command, and positions count from its start.
