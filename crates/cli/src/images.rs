@@ -215,6 +215,16 @@ impl Problems {
         }
     }
 
+    /// How much was not done so far.
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Counts what another list has said.
+    pub(crate) const fn add(&mut self, others: &Self) {
+        self.count += others.count;
+    }
+
     /// The outcome of the whole.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.count {

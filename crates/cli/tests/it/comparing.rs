@@ -707,6 +707,52 @@ fn a_layer_has_what_differs_and_no_more() {
 }
 
 #[test]
+fn a_layer_has_nothing_that_is_excluded_and_takes_away_what_became_a_socket() {
+    require!(KernelExt4);
+    let place = Place::in_memory();
+    let [a, b] = ["a.img", "b.img"].map(|name| place.arg(name));
+    mke2fs(Path::new(&a), 32 << 20, &["-t", "ext4"]);
+    changed(
+        &a,
+        "echo > .wh.odd; mkdir d; echo > d/s; find . -exec touch -d @1000000000 {} +",
+    );
+    copy_of(&a, &b);
+    changed(
+        &b,
+        "mkdir -p new/cache new/in; for f in new/f new/f.o new/cache/c new/in/g.o new/in/g; do \
+         echo $f > $f; done; ln new/f new/linked.o; ln new/f old.o; \
+         find . -exec touch -d @1000000000 {} +",
+    );
+    let layer = place.arg("layer.tar");
+    let excludes = ["--exclude", "*.o", "--exclude", "cache/"];
+    let write =
+        |more: &[&str]| extant([&["diff", "--oci-layer", &layer], more, &[&a, &b]].concat());
+    write(&excludes).ok();
+    let expected = ["./", "new/", "new/f", "new/in/", "new/in/g"];
+    assert_eq!(members(&layer), expected);
+    let applied = copy_of(&a, &place.arg("applied.img"));
+    extant(["apply", "-q", &layer, &applied]).ok();
+    assert_clean(Path::new(&applied));
+    let told = extant([&["diff"][..], &excludes, &[&applied, &b]].concat());
+    assert_eq!((told.code, told.text()), (0, String::new()));
+    // What became a socket is no longer what it was.
+    changed(
+        &b,
+        "rm -r new old.o d/s; cd d; \
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'; \
+         cd ..; find . -exec touch -d @1000000000 {} +",
+    );
+    let said = write(&[]).fails(2).stderr;
+    assert!(said.contains("socket"), "{said}");
+    assert_eq!(members(&layer), ["./", "d/", "d/.wh.s"]);
+    // No name says that a name of layers is gone.
+    changed(&b, "rm .wh.odd d/s");
+    let said = write(&[]).fails(2).stderr;
+    assert!(said.contains("/.wh.odd") && said.contains("gone"), "{said}");
+    write(&["--exclude", ".wh.odd"]).ok();
+}
+
+#[test]
 fn a_closed_pipe_does_not_change_the_verdict() {
     let place = Place::in_memory();
     for name in ["a", "b"] {

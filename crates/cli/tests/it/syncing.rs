@@ -231,6 +231,7 @@ fn what_cannot_be_done_is_refused_and_nothing_is_changed() {
     );
     let fixed = source("fixed", "mkdir fixed; echo 22 > fixed/f; echo > g");
     let gone = source("gone", "mkdir d; echo > g");
+    let lost = source("lost", "echo > lost+found");
     let note = place.arg("note");
     fs::write(&note, "").unwrap();
     let before = fs::read(&image).unwrap();
@@ -239,6 +240,7 @@ fn what_cannot_be_done_is_refused_and_nothing_is_changed() {
         (&[&*large, &*dest][..], 1, "are free"),
         (&[&fixed, &dest], 1, "chattr -ia"),
         (&["--delete", &gone, &dest], 1, "chattr -ia"),
+        (&[&lost, &dest], 1, "checkers"),
         (&[&note, &dest], 2, "cp -a"),
         (&[&gone, &note], 2, "IMAGE:/path"),
         (&[&gone, &format!("{image}:/file")], 1, "is no directory"),
@@ -369,4 +371,171 @@ fn a_run_that_is_killed_leaves_old_and_new_files_and_another_one_finishes_it() {
             told.stderr
         );
     }
+}
+
+#[test]
+fn what_is_excluded_stays_in_directories_that_go() {
+    require!(KernelExt4);
+    let place = Place::in_memory();
+    let image = place.arg("fs.img");
+    mke2fs(Path::new(&image), 32 << 20, &["-t", "ext4"]);
+    changed(
+        &image,
+        "mkdir -p x/sub x/deep/er x/cache/in y/z; for f in x/keep.o x/f x/sub/g x/deep/er/a.o \
+         x/deep/er/h x/deep/i x/cache/in/c y/z/f; do echo $f > $f; done",
+    );
+    let other = copy_of(&image, &place.arg("other.img"));
+    fs::create_dir(place.join("from")).unwrap();
+    let source = place.arg("from");
+    let rules = ["--delete", "--exclude=*.o", "--exclude=cache/"];
+    let mount = KernelMount::mount(Path::new(&other), Mode::ReadWrite, "");
+    tool("rsync")
+        .args(["-aHAX", "--exclude=/lost+found"])
+        .args(rules)
+        .arg(format!("{source}/"))
+        .arg(format!("{}/", mount.path().display()))
+        .ok();
+    mount.unmount();
+    let dest = format!("{image}:/");
+    let said = extant([&["sync", "--json"][..], &rules, &[&source, &dest]].concat()).ok();
+    assert_eq!(said.json()["removed"], 5);
+    assert_clean(Path::new(&image));
+    let told = diff(["--ignore", "times", &other, &image]);
+    assert_eq!((told.code, told.text()), (0, String::new()));
+    for kept in ["x/keep.o", "x/deep/er/a.o", "x/cache/in/c"] {
+        let text = extant(["cat", &format!("{image}:/{kept}")]).ok().text();
+        assert_eq!(text, format!("{kept}\n"));
+    }
+    // Nothing else takes the place of such a directory.
+    run_in(&place.join("from"), "echo > x");
+    let said = extant([&["sync"][..], &rules, &[&source, &dest]].concat()).fails(1);
+    assert!(said.stderr.contains("excluded"), "{}", said.stderr);
+    extant(["stat", &format!("{image}:/x/keep.o")]).ok();
+    sync(["-q", "--delete", &source, &dest]).ok();
+    assert_eq!(diff(["--exclude", "lost+found", &source, &image]).code, 0);
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn nothing_goes_while_anything_of_the_source_is_missing() {
+    let place = Place::new();
+    let source = place.image(&small_plan(), &[]);
+    extant(["write", &format!("{source}:/way")]).ok();
+    debugfs_write(Path::new(&source), &["sif /usr/lib block[5] 0x7fffffff"]);
+    let fresh = |name: &str, options: &[&str]| {
+        let image = place.arg(name);
+        mke2fs(Path::new(&image), 32 << 20, options);
+        image
+    };
+    // Of a directory that is new a part cannot be read: it may be what was in the old one.
+    let image = fresh("a.img", &["-t", "ext4"]);
+    extant(["mkdir", &format!("{image}:/old"), &format!("{image}:/way")]).ok();
+    for file in ["old/f", "way/f"] {
+        extant(["write", &format!("{image}:/{file}")]).ok();
+    }
+    let dest = format!("{image}:/");
+    let said = sync(["--delete", &source, &dest]).fails(1).stderr;
+    assert!(said.contains("nothing is removed"), "{said}");
+    assert!(said.contains("/way") && said.contains("stays"), "{said}");
+    for file in ["old/f", "way/f", "etc"] {
+        extant(["stat", &format!("{image}:/{file}")]).ok();
+    }
+    assert_clean(Path::new(&image));
+    // Nor does it take the place of a file.
+    let image = fresh("b.img", &["-t", "ext4"]);
+    extant(["write", &format!("{image}:/usr")]).ok();
+    let said = sync(["--delete", &source, &format!("{image}:/")]).fails(1);
+    assert!(said.stderr.contains("/usr stays"), "{}", said.stderr);
+    let stat = extant(["stat", "--json", &format!("{image}:/usr")]).ok();
+    assert_eq!(stat.json()["type"], "file");
+    extant(["stat", &format!("{image}:/etc")]).ok();
+    assert_clean(Path::new(&image));
+    // A name that differs in case only is none of the two, if the other one went.
+    let image = fresh("c.img", &["-t", "ext4", "-O", "casefold"]);
+    extant(["mkdir", &format!("{image}:/cf")]).ok();
+    extant(["chattr", "+F", &format!("{image}:/cf")]).ok();
+    extant(["write", &format!("{image}:/cf/Foo")]).ok();
+    fs::create_dir_all(place.join("from/cf")).unwrap();
+    fs::write(place.join("from/cf/foo"), "").unwrap();
+    let dest = format!("{image}:/");
+    let said = sync(["--delete", &place.arg("from"), &dest]).fails(1);
+    assert!(said.stderr.contains("in case only"), "{}", said.stderr);
+    extant(["stat", &format!("{image}:/cf/Foo")]).ok();
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn directories_that_take_no_names_are_refused_before_anything_goes() {
+    let place = Place::new();
+    let image = place.arg("fs.img");
+    mke2fs(
+        Path::new(&image),
+        16 << 20,
+        &["-t", "ext4", "-O", "encrypt"],
+    );
+    for dir in ["gone", "secret"] {
+        extant(["mkdir", &format!("{image}:/{dir}")]).ok();
+    }
+    debugfs_write(Path::new(&image), &["sif secret flags 0x80800"]);
+    fs::create_dir_all(place.join("from/secret")).unwrap();
+    fs::write(place.join("from/secret/new"), "").unwrap();
+    let (source, dest) = (place.arg("from"), format!("{image}:/"));
+    let before = fs::read(&image).unwrap();
+    let said = sync(["--delete", &source, &dest]).fails(1).stderr;
+    assert!(said.contains("/secret is encrypted"), "{said}");
+    extant(["stat", &format!("{image}:/gone")]).ok();
+    let said = sync(["-n", "--delete", &source, &dest]).fails(1).stderr;
+    assert!(said.contains("/secret is encrypted"), "{said}");
+    fs::write(&image, &before).unwrap();
+    extant([
+        "sync",
+        "-q",
+        "--delete",
+        "--exclude",
+        "/secret",
+        &source,
+        &dest,
+    ])
+    .ok();
+    extant(["stat", &format!("{image}:/gone")]).fails(1);
+}
+
+#[test]
+fn an_attribute_that_has_no_room_stops_nothing_else() {
+    let place = Place::new();
+    let [a, b] = ["a.img", "b.img"].map(|name| place.arg(name));
+    for (image, block) in [(&a, "1024"), (&b, "4096")] {
+        let options = ["-t", "ext4", "-O", "project,quota", "-b", block];
+        mke2fs(Path::new(image), 16 << 20, &options);
+        extant(["mkdir", &format!("{image}:/d"), &format!("{image}:/p")]).ok();
+    }
+    extant(["chattr", "-p", "7", &format!("{a}:/p")]).ok();
+    extant(["chattr", "+P", &format!("{a}:/p")]).ok();
+    extant(["write", &format!("{b}:/p/f")]).ok();
+    extant(["chattr", "+d", &format!("{b}:/p/f")]).ok();
+    fs::write(place.join("value"), [b'1'; 3000]).unwrap();
+    let set = format!("ea_set -f {} d user.large", place.arg("value"));
+    debugfs_write(Path::new(&b), &[&set]);
+    let run = sync(["--json", &b, &format!("{a}:/")]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("/d"), "{}", run.stderr);
+    assert_eq!(run.json()["made"], 1);
+    assert_clean(Path::new(&a));
+    // Flags come all the same, and no project where the destination hands one down.
+    let told = diff([
+        "--only",
+        "flags,projects,content",
+        "--exclude",
+        "/p",
+        &b,
+        &a,
+    ]);
+    assert_eq!((told.code, told.text()), (0, String::new()));
+    let told = diff([
+        "--only",
+        "flags,projects,content",
+        &format!("{b}:/p"),
+        &format!("{a}:/p"),
+    ]);
+    assert!(!told.text().contains("/f"), "{}", told.text());
 }

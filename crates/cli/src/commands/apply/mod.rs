@@ -116,7 +116,7 @@ pub(super) fn extract(asked: &Extract<'_>, location: &Whereabouts) -> Outcome {
         let tree = tree_of(&mut what, base, inode_size(&fs, asked.into)?)?;
         let steps = Steps::new(&fs, asked.into, tree, &root, &stage)?;
         steps.fit(&fs, asked.into)?;
-        placing.run(&steps)?;
+        placing.run(&steps)?.outcome()?;
         if !asked.verbose {
             return Ok(());
         }
@@ -226,7 +226,7 @@ fn apply(args: &Apply, asked: &mut Asked, images: &mut Images<'_>, image: &Image
     let steps = Steps::new(&fs, image, tree, &root, &stage)?;
     steps.fit(&fs, image)?;
     if !args.dry_run {
-        placing.run(&steps)?;
+        placing.run(&steps)?.outcome()?;
     }
     if args.json {
         tell_programs(args, image, &steps)

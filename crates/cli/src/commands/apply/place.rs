@@ -51,7 +51,8 @@ impl Placing<'_> {
         Ok(())
     }
 
-    pub(in crate::commands) fn run(&self, steps: &Steps) -> Outcome {
+    /// Does it. What could not be set once all names are in their places is said and counted.
+    pub(in crate::commands) fn run(&self, steps: &Steps) -> Outcome<Problems> {
         let place_of = |staged: &Path| {
             let place = self.final_place(steps, staged);
             place.unwrap_or_else(|| staged.to_owned())
@@ -82,7 +83,7 @@ impl Placing<'_> {
         }
         self.set_times(steps, &mut problems);
         self.set_flags(steps, &mut problems);
-        problems.outcome()
+        Ok(problems)
     }
 
     /// Makes all that is new in the stage, durably.

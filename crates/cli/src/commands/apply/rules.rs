@@ -42,6 +42,11 @@ impl Rules {
         self.flags.contains(FileFlags::CASEFOLD)
     }
 
+    /// Whether a project is handed down that is not the one of all that has none.
+    pub(in crate::commands) fn give_a_project(self) -> bool {
+        self.project.is_some_and(|project| project != 0)
+    }
+
     /// Whether what was made by `other` rules may go into a directory with these.
     pub(in crate::commands) fn let_in(self, other: Self) -> bool {
         !self.flags.contains(FileFlags::PROJECT_INHERIT) || self.project == other.project

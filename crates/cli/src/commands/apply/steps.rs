@@ -242,6 +242,18 @@ impl Steps {
     }
 }
 
+/// Why no name can be changed in a directory, if so.
+pub(in crate::commands) fn why_closed(fs: &Filesystem, found: &Metadata) -> Option<&'static str> {
+    let flags = FileFlags::from_bits_retain(found.flags());
+    if flags.contains(FileFlags::ENCRYPT) {
+        return Some("is encrypted, and takes no new names without its key");
+    }
+    let encoding = fs.engine().superblock().encoding();
+    let is_foreign = encoding.is_none_or(|(which, _)| which != UTF8_12_1);
+    (flags.contains(FileFlags::CASEFOLD) && is_foreign)
+        .then_some("ignores case by another encoding than utf8-12.1, which is only read")
+}
+
 struct Planner<'a> {
     fs: &'a Filesystem,
     image: &'a ImagePath,
@@ -501,20 +513,10 @@ impl Planner<'_> {
 
     /// Refuses directories in which no name can be changed.
     fn refuse_closed(&self, path: &Path, found: &Metadata) -> Outcome {
-        let flags = FileFlags::from_bits_retain(found.flags());
-        if flags.contains(FileFlags::ENCRYPT) {
-            return Err(self.refused(path, "is encrypted, and takes no new names without its key"));
+        match why_closed(self.fs, found) {
+            Some(why) => Err(self.refused(path, why)),
+            None => Ok(()),
         }
-        let encoding = self.fs.engine().superblock().encoding();
-        if flags.contains(FileFlags::CASEFOLD)
-            && encoding.is_none_or(|(which, _)| which != UTF8_12_1)
-        {
-            return Err(self.refused(
-                path,
-                "ignores case by another encoding than utf8-12.1, which is only read",
-            ));
-        }
-        Ok(())
     }
 
     fn refused(&self, path: &Path, problem: &str) -> Failure {

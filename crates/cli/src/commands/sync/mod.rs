@@ -118,7 +118,7 @@ fn sync(
     planner.differences(differences, &report, &mut problems)?;
     let plan = planner.finish()?;
     if !args.dry_run && !plan.steps.is_empty() {
-        placing.run(&plan.steps)?;
+        problems.add(&placing.run(&plan.steps)?);
     }
     if !args.dry_run {
         plan.set_flags(&placing, &mut problems);

@@ -6,13 +6,16 @@
 //!   other owners, permissions, times or attributes only gets these where it is.
 //! - Names of one file of the source are names of one file of the image afterwards. The file that
 //!   is there stays if one of them is right; otherwise one is made.
-//! - What flags of `chattr` protect is refused before anything is written.
+//! - What flags of `chattr` protect is refused before anything is written, and so is a change of
+//!   names where none can be changed.
+//! - Nothing is taken away if anything that the source has does not come in its place.
+//! - What is excluded stays, wherever it lies.
 
 use super::is_excluded;
 use super::source::Source;
 use crate::commands::apply::place::Placing;
 use crate::commands::apply::rules::Rules;
-use crate::commands::apply::steps::{Move, Old, Removal, Steps, Touched};
+use crate::commands::apply::steps::{Move, Old, Removal, Steps, Touched, why_closed};
 use crate::commands::cp::into::plan::Plan;
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{ImagePath, shown};
@@ -47,6 +50,8 @@ pub(super) struct Planner<'a> {
     pub(super) deletes: bool,
     /// Files that are there and get what else the source has, with what is known of them there.
     described: BTreeMap<PathBuf, FileType>,
+    /// What takes the place of directories, which it does last.
+    instead: Vec<(PathBuf, Rules)>,
     /// Directories whose names change.
     touched: BTreeSet<PathBuf>,
     flags: Vec<(PathBuf, FileFlags, FileFlags, Option<u32>)>,
@@ -75,6 +80,7 @@ impl<'a> Planner<'a> {
             steps: Steps::begin(stage, Rules::of(&top)),
             deletes: false,
             described: BTreeMap::new(),
+            instead: Vec::new(),
             touched: BTreeSet::new(),
             flags: Vec::new(),
             entered: HashSet::new(),
@@ -94,7 +100,7 @@ impl<'a> Planner<'a> {
         let parent = self.dest.path.parent().unwrap_or(Path::new("/")).to_owned();
         let found = self.fs.symlink_metadata(&parent);
         let found = found.map_err(|e| self.dest.failure(&e))?;
-        self.refuse_fixed(&parent, &found)?;
+        self.refuse_closed(&parent, &found)?;
         // It keeps the times that it has.
         self.steps.touched.push(Touched {
             path: parent.clone(),
@@ -131,6 +137,22 @@ impl<'a> Planner<'a> {
         for (path, whats) in by_path {
             self.path(&path, &whats, problems)?;
         }
+        for (path, rules) in std::mem::take(&mut self.instead) {
+            let to = self.to(&path);
+            if problems.count() > 0 && self.has_names(&to)? {
+                problems.note(self.refused(
+                    &to,
+                    "is a directory with files, and stays as long as anything of SRC is missing",
+                ));
+                continue;
+            }
+            self.make(&path, Old::Directory, rules, problems)?;
+        }
+        // What is missing may be what goes, under another name.
+        if problems.count() > 0 && !self.steps.removals.is_empty() {
+            self.steps.removals.clear();
+            say("nothing is removed, since not everything of SRC comes to be there");
+        }
         Ok(())
     }
 
@@ -145,7 +167,8 @@ impl<'a> Planner<'a> {
         let parent = to.parent().unwrap_or(Path::new("/")).to_owned();
         for what in whats {
             match what {
-                What::OnlyIn(Which::First, _) => {
+                What::OnlyIn(Which::First, kind) => {
+                    self.refuse_for_checkers(path, *kind)?;
                     let dir = self.names_change(&parent)?;
                     if self.there(&to)?.is_some() {
                         // Another name by its bytes, in a directory that ignores case.
@@ -158,12 +181,10 @@ impl<'a> Planner<'a> {
                     return self.make(path, Old::Nothing, Rules::of(&dir), problems);
                 }
                 What::OnlyIn(Which::Second, kind) => return self.remove(path, to, *kind),
-                What::Kind(_, there) => {
-                    let old = match there {
-                        FileType::Directory => Old::Directory,
-                        _ => Old::File,
-                    };
-                    if old == Old::Directory && !self.deletes && self.has_names(&to)? {
+                What::Kind(kind, there) => {
+                    self.refuse_for_checkers(path, *kind)?;
+                    let was_dir = *there == FileType::Directory;
+                    if was_dir && !self.deletes && self.has_names(&to)? {
                         problems.note(self.refused(
                             &to,
                             "is a directory with files, and SRC has something else there: give \
@@ -171,9 +192,22 @@ impl<'a> Planner<'a> {
                         ));
                         return Ok(());
                     }
+                    if was_dir && !self.kept_of(&to)?.is_empty() {
+                        problems.note(self.refused(
+                            &to,
+                            "is a directory with files that are excluded, and SRC has something \
+                             else there: move them away, or exclude the directory as well",
+                        ));
+                        return Ok(());
+                    }
                     let dir = self.names_change(&parent)?;
                     self.refuse_fixed_below(&to)?;
-                    return self.make(path, old, Rules::of(&dir), problems);
+                    let rules = Rules::of(&dir);
+                    if was_dir {
+                        self.instead.push((path.to_owned(), rules));
+                        return Ok(());
+                    }
+                    return self.make(path, Old::File, rules, problems);
                 }
                 _ => {}
             }
@@ -222,7 +256,7 @@ impl<'a> Planner<'a> {
         let found = self.fs.symlink_metadata(dir);
         let found = found.map_err(|e| self.dest.failure(&e))?;
         if self.touched.insert(dir.to_owned()) {
-            self.refuse_fixed(dir, &found)?;
+            self.refuse_closed(dir, &found)?;
         }
         Ok(found)
     }
@@ -238,14 +272,93 @@ impl<'a> Planner<'a> {
         if !self.deletes || is_of_checkers {
             return Ok(());
         }
+        let is_dir = kind == FileType::Directory;
+        if is_dir {
+            let kept = self.kept_of(&to)?;
+            if !kept.is_empty() {
+                return self.remove_all_but(&to, &kept);
+            }
+        }
         let parent = to.parent().unwrap_or(Path::new("/")).to_owned();
         self.names_change(&parent)?;
         self.refuse_fixed_below(&to)?;
-        self.steps.removals.push(Removal {
-            path: to,
-            is_dir: kind == FileType::Directory,
-        });
+        self.steps.removals.push(Removal { path: to, is_dir });
         Ok(())
+    }
+
+    /// What of a directory is excluded, with the directories down to that; nothing if nothing is.
+    fn kept_of(&self, dir: &Path) -> Outcome<HashSet<PathBuf>> {
+        let mut kept = HashSet::new();
+        if self.excludes.is_empty() {
+            return Ok(kept);
+        }
+        let failed = |e: extant::Error| self.dest.failure(&e);
+        let mut walk = self.fs.walk(dir).map_err(failed)?;
+        while let Some(entry) = walk.next() {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            let below = path.strip_prefix(&self.dest.path).unwrap_or(path);
+            let is_dir = entry.file_type() == FileType::Directory;
+            if entry.depth() == 0 || !is_excluded(self.excludes, below, is_dir) {
+                continue;
+            }
+            for path in path.ancestors().take_while(|path| path.starts_with(dir)) {
+                if !kept.insert(path.to_owned()) {
+                    break;
+                }
+            }
+            walk.skip_children();
+        }
+        Ok(kept)
+    }
+
+    /// Plans to take everything in a directory away but for what stays.
+    fn remove_all_but(&mut self, dir: &Path, kept: &HashSet<PathBuf>) -> Outcome {
+        let failed = |e: extant::Error| self.dest.failure(&e);
+        let mut removals: Vec<Removal> = Vec::new();
+        let mut changed = HashSet::new();
+        let mut walk = self.fs.walk(dir).map_err(failed)?;
+        while let Some(entry) = walk.next() {
+            let entry = entry.map_err(failed)?;
+            let (path, found) = (entry.path(), entry.metadata());
+            if kept.contains(path) {
+                let below = path.strip_prefix(&self.dest.path).unwrap_or(path);
+                if entry.depth() > 0 && is_excluded(self.excludes, below, found.is_dir()) {
+                    walk.skip_children();
+                }
+                continue;
+            }
+            self.refuse_fixed(path, &found)?;
+            let goes_along = removals.last();
+            if goes_along.is_some_and(|above| path.starts_with(&above.path)) {
+                continue;
+            }
+            entry.check_name().map_err(failed)?;
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            if changed.insert(parent.to_owned()) {
+                let found = self.fs.symlink_metadata(parent).map_err(failed)?;
+                self.refuse_closed(parent, &found)?;
+            }
+            removals.push(Removal {
+                path: path.to_owned(),
+                is_dir: found.is_dir(),
+            });
+        }
+        self.steps.removals.append(&mut removals);
+        Ok(())
+    }
+
+    /// Refuses to put anything but a directory where checkers put what they find.
+    fn refuse_for_checkers(&self, path: &Path, kind: FileType) -> Outcome {
+        let is_theirs = path == Path::new(LOST_AND_FOUND) && self.dest.path == Path::new("/");
+        if !is_theirs || kind == FileType::Directory {
+            return Ok(());
+        }
+        Err(self.refused(
+            path,
+            "is where checkers put what they find, and has to be a directory: leave it out with \
+             --exclude /lost+found",
+        ))
     }
 
     /// Plans to make what the source has at a path, with all that is below it, in the stage, and
@@ -254,6 +367,7 @@ impl<'a> Planner<'a> {
         let to = self.to(path);
         let number = self.steps.moves.len().to_string();
         let from = self.steps.workshop(self.stage, rules).join(number);
+        let (mark, noted) = (self.steps.staged.mark(), problems.count());
         let mut is_dir = None;
         let mut waiting = vec![(path.to_owned(), from.clone(), None)];
         while let Some((path, at, parent)) = waiting.pop() {
@@ -308,6 +422,14 @@ impl<'a> Planner<'a> {
                 }
                 waiting.push((below, at.join(&name), number));
             }
+        }
+        if old != Old::Nothing && problems.count() > noted {
+            self.steps.staged.rewind(&mark, &from);
+            let to = Escaped::path(&to);
+            say(format_args!(
+                "{to} stays, since what SRC has there is not complete"
+            ));
+            return Ok(());
         }
         if let Some(is_dir) = is_dir {
             self.steps.moves.push(Move {
@@ -393,6 +515,15 @@ impl<'a> Planner<'a> {
         ))
     }
 
+    /// Refuses directories in which no name can be changed.
+    fn refuse_closed(&self, dir: &Path, found: &Metadata) -> Outcome {
+        self.refuse_fixed(dir, found)?;
+        match why_closed(self.fs, found) {
+            Some(why) => Err(self.refused(dir, why)),
+            None => Ok(()),
+        }
+    }
+
     /// As [`refuse_fixed`](Self::refuse_fixed), of everything that goes with a directory.
     fn refuse_fixed_below(&self, path: &Path) -> Outcome {
         for entry in self.fs.walk(path).map_err(|e| self.dest.failure(&e))? {
@@ -428,6 +559,9 @@ impl Planned {
     /// Gives files flags and projects, as files of an image have them: some forbid every other
     /// change, so they come last.
     pub(super) fn set_flags(&self, placing: &Placing<'_>, problems: &mut Problems) {
+        // Where another project is handed down, having none is to be set as well.
+        let workshops = &self.steps.workshops;
+        let sets_none = workshops.iter().any(|one| one.rules.give_a_project());
         let staged = self
             .steps
             .staged
@@ -444,7 +578,8 @@ impl Planned {
             let kind = found.file_type();
             let flags = FileFlags::from_bits_retain(found.flags()) & changeable(kind);
             let flags = flags & !FileFlags::EXTENTS;
-            let project = found.project().filter(|project| *project != 0);
+            let project = found.project();
+            let project = project.filter(|project| *project != 0 || sets_none);
             if kind != FileType::Symlink {
                 self.set(placing, &to, flags, FileFlags::empty(), project, problems);
             }

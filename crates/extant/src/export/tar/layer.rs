@@ -29,7 +29,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 pub struct LayerOptions<'a> {
     /// Threads that compare; 0 for one per processor, and more where a device is far.
     pub threads: usize,
-    /// What is left out of the comparison.
+    /// What is left out of the comparison, and of the layer.
     pub exclude: Option<Exclude<'a>>,
     /// Called as the archive is written.
     pub progress: Option<&'a dyn Fn(Progress)>,
@@ -71,7 +71,7 @@ struct Wanted {
 ///
 /// # Errors
 /// When one of the two starts does not exist or is no directory, anything cannot be read, a name is
-/// one that layers keep for whiteouts (`.wh.`), or writing fails. The archive is then without its
+/// one that layers keep for whiteouts (`.wh.`), of what is gone as well, or writing fails. The archive is then without its
 /// end.
 pub fn to_layer(
     base: &Side,
@@ -104,6 +104,7 @@ pub fn to_layer(
         },
         start,
         wanted: &wanted,
+        exclude: options.exclude,
         above: Vec::new(),
         whole: None,
         progress: options.progress,
@@ -150,7 +151,7 @@ impl Wanted {
             let cause = Cause::NotKept("a layer is made of two directories");
             return Err(Error::new(start, cause));
         }
-        wanted.note_links(fs, start)?;
+        wanted.note_links(fs, start, options.exclude)?;
         Ok(wanted)
     }
 
@@ -164,17 +165,18 @@ impl Wanted {
             }
         }
         match what {
-            What::OnlyIn(Which::First, _) => {
-                let name = path.file_name().unwrap_or_default();
-                let gone = self.gone.entry(parent.to_owned()).or_default();
-                gone.insert(name.as_bytes().to_vec());
-            }
+            What::OnlyIn(Which::First, _) => self.note_gone(parent, &path),
             What::OnlyIn(Which::Second, _) => {
                 self.whole.insert(path);
             }
             What::Kind(_, second) => {
-                if *second == FileType::Directory {
-                    self.opaque.insert(path.clone());
+                match second {
+                    FileType::Directory => {
+                        self.opaque.insert(path.clone());
+                    }
+                    // No member takes the place of what it was.
+                    FileType::Socket => self.note_gone(parent, &path),
+                    _ => {}
                 }
                 self.whole.insert(path);
             }
@@ -184,8 +186,19 @@ impl Wanted {
         }
     }
 
+    fn note_gone(&mut self, parent: &Path, path: &Path) {
+        let name = path.file_name().unwrap_or_default();
+        let gone = self.gone.entry(parent.to_owned()).or_default();
+        gone.insert(name.as_bytes().to_vec());
+    }
+
     /// Finds the files of which one of several names is wanted.
-    fn note_links(&mut self, fs: &Filesystem, start: &Path) -> Result<()> {
+    fn note_links(
+        &mut self,
+        fs: &Filesystem,
+        start: &Path,
+        exclude: Option<Exclude<'_>>,
+    ) -> Result<()> {
         let mut linked = HashSet::new();
         let at = |path: &Path| join_below(start, path);
         for path in &self.changed {
@@ -195,9 +208,14 @@ impl Wanted {
             }
         }
         for path in &self.whole {
-            for entry in fs.walk(at(path))? {
+            let mut walk = fs.walk(at(path))?;
+            while let Some(entry) = walk.next() {
                 // What cannot be read is told when it is to be written.
                 let Ok(entry) = entry else { continue };
+                if is_excluded(exclude, &entry, &compared(start, &entry)) {
+                    walk.skip_children();
+                    continue;
+                }
                 let found = entry.metadata();
                 if found.nlink() > 1 && !found.is_dir() {
                     linked.insert(found.ino());
@@ -217,10 +235,27 @@ fn join_below(start: &Path, path: &Path) -> PathBuf {
     }
 }
 
+/// The path of an entry as it was compared.
+fn compared(start: &Path, entry: &WalkEntry) -> PathBuf {
+    let start = start.as_os_str().as_bytes();
+    let below = entry.path_bytes().get(start.len()..).unwrap_or(&[]);
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    join(Path::new("/"), below)
+}
+
+/// Whether the comparison left an entry out, or would have, had it gone there.
+fn is_excluded(exclude: Option<Exclude<'_>>, entry: &WalkEntry, path: &Path) -> bool {
+    let is_dir = entry.file_type() == FileType::Directory;
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let is_start = below.as_os_str().is_empty();
+    !is_start && exclude.is_some_and(|exclude| exclude(below, is_dir))
+}
+
 struct Layer<'a, W> {
     archive: Archive<'a, W>,
     start: &'a Path,
     wanted: &'a Wanted,
+    exclude: Option<Exclude<'a>>,
     /// The directories down to the next file, and whether they are in the layer.
     above: Vec<(WalkEntry, bool)>,
     /// How deep the directory lies of which everything is wanted.
@@ -233,7 +268,10 @@ impl<W: Write> Layer<'_, W> {
     fn entry(&mut self, entry: WalkEntry) -> Result<bool> {
         let depth = entry.depth();
         let is_dir = entry.file_type() == FileType::Directory;
-        let path = self.path(&entry);
+        let path = compared(self.start, &entry);
+        if is_excluded(self.exclude, &entry, &path) {
+            return Ok(false);
+        }
         self.above.truncate(depth);
         if self.whole.is_some_and(|whole| depth <= whole) {
             self.whole = None;
@@ -260,19 +298,19 @@ impl<W: Write> Layer<'_, W> {
             self.whiteout(&path, OPAQUE)?;
         }
         for name in gone.into_iter().flatten() {
+            if name.starts_with(WHITEOUT) {
+                let at = join_below(self.start, &join(&path, name));
+                let cause = Cause::NotKept(
+                    "it is gone, and its name is one by which layers take others away, so no layer \
+                     can say so",
+                );
+                return Err(Error::new(at, cause));
+            }
             self.whiteout(&path, &[WHITEOUT, name].concat())?;
         }
         Ok(self.whole.is_some()
             || !self.wanted.linked.is_empty()
             || self.wanted.above.contains(&path))
-    }
-
-    /// The path of an entry as it was compared.
-    fn path(&self, entry: &WalkEntry) -> PathBuf {
-        let start = self.start.as_os_str().as_bytes();
-        let below = entry.path_bytes().get(start.len()..).unwrap_or(&[]);
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        join(Path::new("/"), below)
     }
 
     /// Puts the directories on the way into the layer.
@@ -306,7 +344,7 @@ impl<W: Write> Layer<'_, W> {
             );
             return Err(Error::new(entry.path(), cause));
         }
-        let path = self.path(entry);
+        let path = compared(self.start, entry);
         let below = path.strip_prefix("/").unwrap_or(&path);
         let mut name = below.as_os_str().as_bytes().to_vec();
         if is_start {

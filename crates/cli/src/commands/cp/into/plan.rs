@@ -241,7 +241,37 @@ pub(in crate::commands) struct Plan<'a> {
     refused: Vec<Failure>,
 }
 
+/// How much a plan has.
+pub(in crate::commands) struct Mark {
+    dirs: usize,
+    files: usize,
+    links: usize,
+    bytes: u64,
+    identities: usize,
+}
+
 impl<'a> Plan<'a> {
+    /// How much there is so far.
+    pub(in crate::commands) const fn mark(&self) -> Mark {
+        Mark {
+            dirs: self.dirs.len(),
+            files: self.files.len(),
+            links: self.links.len(),
+            bytes: self.bytes,
+            identities: self.identities.len(),
+        }
+    }
+
+    /// Drops what was added since a mark was taken, all of it at `place` and below.
+    pub(in crate::commands) fn rewind(&mut self, mark: &Mark, place: &Path) {
+        self.dirs.truncate(mark.dirs);
+        self.files.truncate(mark.files);
+        self.links.truncate(mark.links);
+        self.identities.truncate(mark.identities);
+        self.bytes = mark.bytes;
+        self.first_places.retain(|_, at| !at.starts_with(place));
+    }
+
     /// A plan to make files of trees, which is empty so far.
     pub(in crate::commands) fn of_trees() -> Self {
         Self::with(None, Keep::all(), Vec::new())
