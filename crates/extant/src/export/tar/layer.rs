@@ -71,8 +71,8 @@ struct Wanted {
 ///
 /// # Errors
 /// When one of the two starts does not exist or is no directory, anything cannot be read, a name is
-/// one that layers keep for whiteouts (`.wh.`), of what is gone as well, or writing fails. The archive is then without its
-/// end.
+/// one that layers keep for whiteouts (`.wh.`), of what is gone as well, or writing fails. The
+/// archive is then without its end.
 pub fn to_layer(
     base: &Side,
     fs: &Filesystem,

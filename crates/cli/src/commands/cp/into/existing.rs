@@ -23,7 +23,8 @@ pub(super) fn leave(plan: &mut Plan, fs: &Filesystem, how: Existing) {
         } else {
             look_at_link(fs, to)
         };
-        // That a directory is in the way, or what cannot be looked at, is said when the file is made.
+        // That a directory is in the way, or what cannot be looked at, is said when the file is
+        // made.
         let Ok(Some(there)) = there else {
             return true;
         };

@@ -2,6 +2,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `node` | one file that is to be made, and where it comes from |
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
 //! | `rivals` | sources of which several want one place |
 //! | `existing` | which files that are there stay |
@@ -31,6 +32,7 @@ mod existing;
 mod fit;
 mod large;
 mod make;
+mod node;
 pub(in crate::commands) mod plan;
 mod rivals;
 mod tables;

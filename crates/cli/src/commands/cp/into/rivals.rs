@@ -1,8 +1,8 @@
 //! Sources of which several want one place.
 //!
 //! With `-n` the first has it, with `-u` the newest. Without them what is named itself is refused
-//! where something was just made, and of what is below directories the last has it, as if one source
-//! were copied after the other: it is made after all else, and in order.
+//! where something was just made, and of what is below directories the last has it, as if one
+//! source were copied after the other: it is made after all else, and in order.
 
 use super::plan::{Identity, Node};
 use extant::Timestamp;
