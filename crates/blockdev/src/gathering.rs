@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_far_gets_a_batch_and_what_is_at_hand_each_request() {
-        for (in_flight, expected, single) in [(16, vec![4, 1], 0), (1, vec![], 5)] {
+        for (in_flight, expected, single) in [(16, vec![4, 1], 0), (1, vec![], 6)] {
             let device = Noting::new(in_flight);
             let mut gathering = Gathering::new(&device);
             gathering.write(4096, &[1; 4096]).unwrap();

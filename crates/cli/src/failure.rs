@@ -83,7 +83,10 @@ impl From<io::Error> for Failure {
 /// What an error inside an image is called: with the image in front, `rootfs.img:/etc: ...`.
 pub(crate) fn in_image(image: &ImageLocation, e: &extant::Error) -> String {
     let is_damage = match e.cause() {
-        extant::Cause::Image(e) => e.is_corruption(),
+        // What has no superblock may be anything.
+        extant::Cause::Image(e) => {
+            e.is_corruption() && !matches!(e.place(), Some(extant::Place::Superblock))
+        }
         extant::Cause::Unread(unread) => unread.reason().is_corruption(),
         extant::Cause::DirectoryTwice | extant::Cause::NameTwice | extant::Cause::BadName => true,
         _ => false,

@@ -125,9 +125,9 @@ fn names_that_are_paths_are_refused() {
                 .ok()
                 .text();
             assert!(!names.contains(hostile), "{names}");
-            // No directory has a `/` in a name: its block is not read.
-            let is_read = !hostile.contains("a/");
-            assert_eq!(names.contains("sound"), is_read, "{names}");
+            // No directory has a `/` in a name: its block is read up to there at most.
+            let is_read = !hostile.contains('/');
+            assert!(!is_read || names.contains("sound"), "{names}");
         }
     }
 }
