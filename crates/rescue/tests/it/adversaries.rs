@@ -161,7 +161,7 @@ fn a_number_that_was_used_again_brings_back_each_file_as_itself() {
         let mut numbers = HashSet::new();
         let mut held: HashMap<u32, HashSet<Hash>> = HashMap::new();
         for _ in 0..6 {
-            // The same name gets the same number again and again.
+            // A name that comes and goes gets one number again and again.
             let bytes = noise(&mut rng, 20_000);
             fs::write(mount.join("same"), &bytes).unwrap();
             let number = fs::metadata(mount.join("same")).unwrap().ino() as u32;
