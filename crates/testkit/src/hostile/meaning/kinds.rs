@@ -445,13 +445,17 @@ fn with_extended(
     (extended, rest)
 }
 
+/// Not that of the images: `e2fsck` looks for a journal on all devices of the machine, and takes a
+/// mounted image of that UUID for it.
+const JOURNAL_UUID: &str = "7b0c1e52-90a4-4c38-a2d1-5e1f0b6d3c87";
+
 fn journal_device(path: &Path, kibibytes: u64, options: &[&str]) -> JournalDevice {
     let block = options.iter().skip_while(|option| **option != "-b").nth(1);
     let block = block.copied().unwrap_or("4096");
     mke2fs(
         path,
         kibibytes << 10,
-        &["-b", block, "-U", UUID, "-O", "journal_dev"],
+        &["-b", block, "-U", JOURNAL_UUID, "-O", "journal_dev"],
     );
     JournalDevice::attach(path).expect("attach the journal")
 }
