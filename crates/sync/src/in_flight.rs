@@ -12,8 +12,9 @@ use std::sync::Arc;
 ///
 /// - At most one load of a key is in flight: it is claimed and ended under the lock of the key's
 ///   shard.
-/// - What somebody is to find instead of loading it again is where `found` looks for it before its
-///   load ends.
+/// - What others are to find instead of loading it again comes to where `found` looks for it under
+///   that lock, as its load ends ([`Claim::publish`]).
+/// - What was discarded while it was loaded goes to no thread that waits.
 #[derive(Debug)]
 pub struct InFlight<K, T> {
     shards: Box<[Mutex<Shard<K, T>>]>,
@@ -132,18 +133,45 @@ impl<K: Copy + Eq + Hash, T> Claim<'_, K, T> {
         self.key
     }
 
-    /// Ends the load and wakes threads that wait for it. Whether it was discarded meanwhile.
-    pub fn end(mut self, outcome: T) -> bool {
-        self.finish(Some(outcome))
+    /// Ends the load with an outcome that nothing keeps, and wakes the threads that wait for it.
+    pub fn end(mut self, outcome: T) {
+        self.finish(|_| Some(outcome));
     }
 
-    fn finish(&mut self, outcome: Option<T>) -> bool {
+    /// Ends the load with the outcome that `keep` gives, and wakes the threads that wait for it.
+    ///
+    /// `keep` puts what was loaded to where other threads find it, or gives `None` if something
+    /// newer is there. It is not called for what was discarded while it was loaded. It runs under
+    /// the lock that [`InFlight::discard`] takes: a thread that changes the thing first and
+    /// discards it then, leaves nothing old behind, neither there nor with a thread that began to
+    /// wait later.
+    ///
+    /// Returns the outcome; `None` if there is none, for all that wait: they try again, and the
+    /// caller should.
+    #[must_use]
+    pub fn publish(mut self, keep: impl FnOnce() -> Option<T>) -> Option<T>
+    where
+        T: Clone,
+    {
+        let mut kept = None;
+        self.finish(|discarded| {
+            kept = if discarded { None } else { keep() };
+            kept.clone()
+        });
+        kept
+    }
+
+    /// `outcome` is told whether the load was discarded.
+    fn finish(&mut self, outcome: impl FnOnce(bool) -> Option<T>) {
         self.has_ended = true;
         // First no thread can join any more, then those that did are told.
-        let pending = self.in_flight.shard(self.key).lock().remove(&self.key);
+        let outcome = {
+            let mut claims = self.in_flight.shard(self.key).lock();
+            let discarded = claims.remove(&self.key).is_some_and(|load| load.discarded);
+            outcome(discarded)
+        };
         *self.load.outcome.lock() = Some(outcome);
         self.load.ended.notify_all();
-        pending.is_some_and(|pending| pending.discarded)
     }
 }
 
@@ -151,7 +179,7 @@ impl<K: Copy + Eq + Hash, T> Drop for Claim<'_, K, T> {
     fn drop(&mut self) {
         // A claim lost to an error or a panic.
         if !self.has_ended {
-            self.finish(None);
+            self.finish(|_| None);
         }
     }
 }

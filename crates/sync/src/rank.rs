@@ -54,6 +54,8 @@ pub enum Rank {
     BufferContent = 100,
     /// The running transaction.
     JournalRunning = 110,
+    /// Which thread loads what into a cache.
+    CacheLoad = 118,
     /// A bucket of a cache's hash table.
     CacheBucket = 120,
     /// A shard of a cache's replacement list.
@@ -80,6 +82,7 @@ impl Rank {
             Self::Group
                 | Self::Freed
                 | Self::JournalRunning
+                | Self::CacheLoad
                 | Self::CacheBucket
                 | Self::LruShard
                 | Self::DeviceQueue

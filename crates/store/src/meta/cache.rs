@@ -374,7 +374,9 @@ impl Cache {
             match self.inflight.claim(block, || self.present(block)) {
                 Claimed::Mine(claim) => {
                     self.counters.misses.inc();
-                    return self.load_one(claim);
+                    if let Some(loaded) = self.load_one(claim) {
+                        return loaded;
+                    }
                 }
                 Claimed::Theirs(load) => {
                     self.counters.joined.inc();
@@ -393,8 +395,8 @@ impl Cache {
         }
     }
 
-    /// Loads a claimed block.
-    fn load_one(&self, claim: Claim<'_>) -> Result<BlockRef> {
+    /// Loads a claimed block. `None` if it is to be looked for again.
+    fn load_one(&self, claim: Claim<'_>) -> Option<Result<BlockRef>> {
         let block = claim.key();
         let mut data = self.new_block();
         let read = if self.overlaid(block, &mut data) {
@@ -403,11 +405,11 @@ impl Cache {
             self.read_device(block, std::slice::from_mut(&mut data))
         };
         match read {
-            Ok(()) => Ok(self.publish(claim, data)),
+            Ok(()) => self.publish(claim, data).map(Ok),
             Err(e) => {
                 let e = Error::from(e);
                 claim.end(Err(e.clone()));
-                Err(e)
+                Some(Err(e))
             }
         }
     }
@@ -450,17 +452,17 @@ impl Cache {
         }
     }
 
-    /// Makes a loaded block visible to everybody and ends its load.
-    fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
+    /// Makes a loaded block visible to everybody and ends its load. `None` if a newer image came or
+    /// the block was discarded meanwhile: what was loaded may be old, and is forgotten.
+    fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> Option<BlockRef> {
         let loaded = BlockRef::new(claim.key(), data, self.homes.local());
         let guard = pin();
-        if let Some(winner) = self.table.get_or_insert(&loaded, &guard) {
-            // A transaction wrote the block meanwhile: what was loaded is older.
-            let winner = self.whole(winner, &guard);
-            drop(guard);
-            claim.end(Ok(winner.clone()));
-            return winner;
-        }
+        claim
+            .publish(|| {
+                let newer = self.table.get_or_insert(&loaded, &guard);
+                newer.is_none().then(|| Ok(loaded.clone()))
+            })?
+            .ok()?;
         let added = self.clock.add(&loaded);
         if !added.kept {
             self.counters.unkept.inc();
@@ -471,12 +473,7 @@ impl Cache {
         if added.victim.is_some() {
             self.limit_garbage();
         }
-        if claim.end(Ok(loaded.clone())) {
-            // Discarded while it was loaded.
-            self.forget(&loaded, &pin());
-            self.clock.remove(&loaded);
-        }
-        loaded
+        Some(loaded)
     }
 
     fn forget_victims(&self, added: &Added, guard: &EpochGuard) {
@@ -504,7 +501,7 @@ impl Cache {
         let before = self.table.replace(&new, &guard);
         if before.is_none() {
             // A read in flight would bring back what is older than this. There is none of a block
-            // that is in the table: what began before that was told when it came in.
+            // that is in the table: what began before that ended or was told when it came in.
             self.inflight.discard(block);
         }
         let added = self.clock.supersede(before.as_ref(), &new);
@@ -604,7 +601,9 @@ mod tests {
     use super::*;
     use crate::meta::OpenBlock;
     use crate::meta::clock::SHED_AT_ONCE;
-    use extant_blockdev::MemoryDevice;
+    use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice};
+    use std::fmt;
+    use std::sync::Mutex;
 
     const BLOCK: Pblk = Pblk::new(3);
 
@@ -629,6 +628,76 @@ mod tests {
         let found = cache.read_slow(BLOCK).unwrap();
         assert_eq!(&found.bytes()[..7], b"changed");
         assert!(cache.peek(BLOCK, &pin()).is_some());
+    }
+
+    /// A device that runs a hook after it read and before it answers.
+    struct Slow {
+        memory: MemoryDevice,
+        after_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl fmt::Debug for Slow {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("slow device")
+        }
+    }
+
+    impl BlockDevice for Slow {
+        fn size(&self) -> u64 {
+            self.memory.size()
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+            self.memory.read_at(offset, buf)?;
+            let hook = self.after_read.lock().unwrap().take();
+            hook.into_iter().for_each(|hook| hook());
+            Ok(())
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+            self.memory.write_at(offset, buf)
+        }
+
+        fn flush(&self) -> DeviceResult<()> {
+            self.memory.flush()
+        }
+    }
+
+    /// The block is changed, goes home and is forgotten while a read of it is under way: that read
+    /// brings what was there before, which is found by nobody.
+    #[test]
+    fn what_is_changed_and_forgotten_while_it_is_loaded_is_loaded_again() {
+        for ahead in [false, true] {
+            let device = Arc::new(Slow {
+                memory: MemoryDevice::new(16 << 10),
+                after_read: Mutex::default(),
+            });
+            let shared: SharedDevice = Arc::clone(&device) as SharedDevice;
+            let cache = Arc::new(Cache::new(shared, BlockSize::MIN, 16, 1 << 20));
+            let change = {
+                let (cache, device) = (Arc::downgrade(&cache), Arc::downgrade(&device));
+                move || {
+                    let (cache, device) = (cache.upgrade().unwrap(), device.upgrade().unwrap());
+                    let (new, seq) = (vec![7; 1024], Seq::new(5));
+                    cache.publish_image(BLOCK, new.clone().into(), seq, Seal::Plain, None);
+                    device.write_at(3 * 1024, &new).unwrap();
+                    cache.set_clean(seq);
+                    cache.shed(Shed::All);
+                    assert!(!cache.is_cached(BLOCK));
+                }
+            };
+            *device.after_read.lock().unwrap() = Some(Box::new(change));
+            if ahead {
+                cache.prefetch(BLOCK, 1);
+                assert!(!cache.is_cached(BLOCK));
+            }
+            assert_eq!(cache.read(BLOCK).unwrap().bytes()[0], 7, "ahead: {ahead}");
+            assert!(device.after_read.lock().unwrap().is_none());
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use crate::Result;
 use extant_format::Pblk;
 use extant_sync::{LockClass, Rank};
 
-static CLAIMS: LockClass = LockClass::new("meta claims", Rank::CacheBucket);
-static OUTCOME: LockClass = LockClass::new("meta load", Rank::CacheBucket);
+static CLAIMS: LockClass = LockClass::new("meta claims", Rank::CacheLoad);
+static OUTCOME: LockClass = LockClass::new("meta load", Rank::CacheLoad);
 
 const SHARDS: usize = 64;
 

@@ -5,8 +5,8 @@ use extant_sync::model::exhaust;
 use extant_sync::{Claimed, InFlight, LockClass, Rank, RcuMap, pin, thread};
 use std::sync::Arc;
 
-static CLAIMS: LockClass = LockClass::new("test claims", Rank::CacheBucket);
-static OUTCOMES: LockClass = LockClass::new("test outcomes", Rank::CacheBucket);
+static CLAIMS: LockClass = LockClass::new("test claims", Rank::CacheLoad);
+static OUTCOMES: LockClass = LockClass::new("test outcomes", Rank::CacheLoad);
 static BUCKET: LockClass = LockClass::new("test table", Rank::CacheBucket);
 
 const KEY: u32 = 5;
@@ -58,13 +58,18 @@ impl Loaded {
                     let Some(read) = read else {
                         continue;
                     };
-                    if let Ok(value) = read {
-                        self.table.get_or_insert(KEY, value, &pin());
+                    let Ok(value) = read else {
+                        claim.end(read);
+                        return read;
+                    };
+                    let guard = pin();
+                    let kept = claim.publish(|| {
+                        let (_, back) = self.table.get_or_insert(KEY, value, &guard);
+                        back.is_none().then_some(read)
+                    });
+                    if let Some(kept) = kept {
+                        return kept;
                     }
-                    if claim.end(read) {
-                        self.table.remove(&KEY, &pin());
-                    }
-                    return read;
                 }
             }
         }
@@ -183,6 +188,43 @@ fn what_was_discarded_while_it_was_loaded_is_not_kept() {
             changer.join().unwrap();
             other.join().unwrap();
             assert_ne!(loaded.lookup(), Some(1));
+        },
+    );
+}
+
+/// A value is changed in the table first, as a transaction does it; then it goes to the device and
+/// is forgotten. A thread that looks for it afterwards finds the new one, whatever was loaded
+/// meanwhile, and also when it joins a load that began before.
+#[test]
+fn what_was_changed_while_it_was_loaded_is_not_found_as_it_was_before() {
+    exhaust(
+        "what_was_changed_while_it_was_loaded_is_not_found_as_it_was_before",
+        Some(3),
+        || {
+            let loaded = Loaded::new();
+            let device = Arc::new(AtomicU32::new(1));
+            let read = {
+                let device = Arc::clone(&device);
+                move || Some(Ok(device.load(Ordering::Acquire)))
+            };
+            let reader = {
+                let (loaded, read) = (Arc::clone(&loaded), read.clone());
+                thread::spawn(move || assert!(matches!(loaded.get(read), Ok(1 | 2))))
+            };
+            let changer = {
+                let loaded = Arc::clone(&loaded);
+                thread::spawn(move || {
+                    if loaded.table.replace(KEY, 2, &pin()).is_none() {
+                        loaded.loads.discard(KEY);
+                    }
+                    device.store(2, Ordering::Release);
+                    loaded.table.remove(&KEY, &pin());
+                    assert_eq!(loaded.get(read), Ok(2));
+                })
+            };
+            reader.join().unwrap();
+            changer.join().unwrap();
+            assert_eq!(loaded.lookup(), Some(2));
         },
     );
 }
