@@ -295,3 +295,33 @@ fn no_block_of_attributes_comes_into_a_file_system_without_the_feature() {
     fs.close().unwrap();
     image.check();
 }
+
+/// What a destructor does while its thread unwinds is whole: it is kept, and the file system goes
+/// on.
+#[test]
+fn a_destructor_writes_and_syncs_while_its_thread_panics() {
+    struct Saved(Filesystem);
+
+    impl Drop for Saved {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking());
+            self.0.write("/saved", b"at the end").unwrap();
+            self.0.sync().unwrap();
+        }
+    }
+
+    let image = Blank::new(32);
+    let fs = image.open_writable();
+    let saved = Saved(fs.clone());
+    let ended = std::thread::spawn(move || {
+        let _saved = saved;
+        panic!("as the test wants it");
+    });
+    ended.join().unwrap_err();
+    fs.write("/later", b"goes on").unwrap();
+    fs.close().unwrap();
+    image.check();
+    let fs = Filesystem::open(image.path()).unwrap();
+    assert_eq!(fs.read("/saved").unwrap(), b"at the end");
+    assert_eq!(fs.read("/later").unwrap(), b"goes on");
+}

@@ -26,6 +26,7 @@
 use super::capture::Captured;
 use super::item::{Images, LogItems};
 use super::queue::Image;
+use super::unwinding::PanicWatch;
 use super::{FlushTicket, Journal, LOG, Seq, home};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
@@ -246,11 +247,12 @@ struct Leader<'j> {
     journal: &'j Journal,
     /// What was durable when it began.
     before: Seq,
+    watch: PanicWatch,
 }
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.watch.has_panicked() {
             let what = "a commit ended before its time";
             self.journal.abort_unrecorded(Error::Internal(what));
         }
@@ -368,6 +370,7 @@ impl Journal {
         let leader = Leader {
             journal: self,
             before,
+            watch: PanicWatch::begin(),
         };
         if idle == Idle::Nothing {
             self.progress.gather(self.running(), waiters_last_commit);

@@ -1,6 +1,7 @@
 //! The right to change metadata, for one operation.
 
 use super::touched::Touched;
+use super::unwinding::PanicWatch;
 use super::{Journal, NumberList, Seal, Seq};
 use crate::meta::{BlockRef, LockedBlock};
 use crate::mutants::{Mutant, is_on};
@@ -26,6 +27,7 @@ pub struct Handle<'f> {
     seq: Seq,
     /// Blocks this handle may still register.
     credits: Cell<u32>,
+    watch: PanicWatch,
     // Before the gate is left: the rank belongs to being inside.
     _rank: RankToken,
     _joined: Joined<'f>,
@@ -82,6 +84,7 @@ impl Journal {
                     journal: self,
                     seq: self.running(),
                     credits: Cell::new(credits),
+                    watch: PanicWatch::begin(),
                     _rank: rank,
                     _joined: joined,
                 }));
@@ -234,7 +237,7 @@ impl Drop for Handle<'_> {
     /// Gives back what is left of the credits. An operation that panics has done a part only, which
     /// must not be committed.
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.watch.has_panicked() {
             let what = "an operation ended in the middle";
             self.journal.abort_unrecorded(Error::Internal(what));
         }

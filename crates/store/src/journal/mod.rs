@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `touched` | what the running transaction has changed, in per-CPU lists |
+//! | `unwinding` | whether a panic ends what is under way before its time |
 //! | `credits` | room in the running transaction, handed out in chunks |
 //! | `handle` | [`Handle`]: the right to change metadata, for one operation |
 //! | `commit` | which thread commits, which wait, and what follows from a commit |
@@ -53,6 +54,7 @@ mod item;
 mod queue;
 mod stats;
 mod touched;
+mod unwinding;
 
 pub use crate::meta::{Seal, Seq};
 pub use background::Due;
