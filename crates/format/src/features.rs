@@ -252,6 +252,50 @@ impl Feature {
 }
 
 impl Features {
+    /// The features whose structures this crate describes, and those that have none of their own. A
+    /// file system with any other cannot be judged, and with another one in `incompat` not be read.
+    pub const DESCRIBED: Self = Self {
+        compat: Compat::DIR_PREALLOC
+            .union(Compat::IMAGIC_INODES)
+            .union(Compat::HAS_JOURNAL)
+            .union(Compat::EXT_ATTR)
+            .union(Compat::RESIZE_INODE)
+            .union(Compat::DIR_INDEX)
+            .union(Compat::LAZY_BG)
+            .union(Compat::EXCLUDE_BITMAP)
+            .union(Compat::SPARSE_SUPER2)
+            .union(Compat::FAST_COMMIT)
+            .union(Compat::STABLE_INODES)
+            .union(Compat::ORPHAN_FILE),
+        incompat: Incompat::FILETYPE
+            .union(Incompat::RECOVER)
+            .union(Incompat::META_BG)
+            .union(Incompat::EXTENTS)
+            .union(Incompat::BIT64)
+            .union(Incompat::MMP)
+            .union(Incompat::FLEX_BG)
+            .union(Incompat::EA_INODE)
+            .union(Incompat::CSUM_SEED)
+            .union(Incompat::LARGEDIR)
+            .union(Incompat::INLINE_DATA)
+            .union(Incompat::ENCRYPT)
+            .union(Incompat::CASEFOLD),
+        ro_compat: RoCompat::SPARSE_SUPER
+            .union(RoCompat::LARGE_FILE)
+            .union(RoCompat::HUGE_FILE)
+            .union(RoCompat::GDT_CSUM)
+            .union(RoCompat::DIR_NLINK)
+            .union(RoCompat::EXTRA_ISIZE)
+            .union(RoCompat::QUOTA)
+            .union(RoCompat::BIGALLOC)
+            .union(RoCompat::METADATA_CSUM)
+            .union(RoCompat::READONLY)
+            .union(RoCompat::PROJECT)
+            .union(RoCompat::SHARED_BLOCKS)
+            .union(RoCompat::VERITY)
+            .union(RoCompat::ORPHAN_PRESENT),
+    };
+
     /// Returns whether the feature is on.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {

@@ -140,6 +140,68 @@ pub struct GroupDesc {
     pub reserved: u32,
 }
 
+/// A group's descriptor as it lies, and how far it can be trusted.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupState {
+    /// The numbers as they are stored; zeros where there were too few bytes.
+    pub desc: GroupDesc,
+    /// The checksum is right, so that flags and numbers which save work may be believed. Never
+    /// where descriptors have none.
+    pub trusted: bool,
+    /// Bitmaps and table lie inside the file system.
+    pub located: bool,
+}
+
+/// What is wrong with a group's descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupFaults {
+    /// Its checksum.
+    pub checksum: Option<FormatError>,
+    /// Where bitmaps and table are said to lie.
+    pub location: Option<FormatError>,
+}
+
+impl GroupState {
+    /// Reads the descriptor of `group` as well as it can be read, and returns what is wrong with
+    /// it.
+    #[must_use]
+    pub fn read(
+        bytes: &[u8],
+        group: Group,
+        checksum: &DescChecksum,
+        geometry: &Geometry,
+    ) -> (Self, GroupFaults) {
+        let desc = GroupDesc::parse_unverified(bytes).unwrap_or_default();
+        let faults = GroupFaults {
+            checksum: GroupDesc::parse(bytes, group, checksum).err(),
+            location: desc.validate(group, geometry).err(),
+        };
+        let state = Self {
+            desc,
+            trusted: *checksum != DescChecksum::None && faults.checksum.is_none(),
+            located: faults.location.is_none(),
+        };
+        (state, faults)
+    }
+
+    /// Returns whether the descriptor has the flags, and can be believed.
+    #[must_use]
+    pub fn says(&self, flags: GroupFlags) -> bool {
+        self.trusted && self.desc.flags.contains(flags)
+    }
+
+    /// Returns how many inodes at the end of the table were never used, as far as that can be
+    /// believed.
+    #[must_use]
+    pub fn unused_inodes(&self) -> u32 {
+        if self.trusted {
+            self.desc.itable_unused
+        } else {
+            0
+        }
+    }
+}
+
 fn join(lo: impl Into<u32>, hi: impl Into<u32>) -> u32 {
     lo.into() | hi.into() << 16
 }

@@ -4,10 +4,10 @@ use crate::blockset::BlockSet;
 use crate::error::Result;
 use crate::inode_table::InodeTable;
 use crate::report::Sink;
-use crate::volume::{GroupState, Volume};
+use crate::volume::Volume;
 use crate::{Code, Pass, Place, Progress};
 use extant_format::bitmap;
-use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags, GroupState};
 use extant_format::{Group, Ino, Pblk};
 use rayon::prelude::*;
 
@@ -122,7 +122,7 @@ fn blocks(
         return Ok(());
     }
     let mut found = vec![0; size];
-    let unwritten = state.trusted && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+    let unwritten = state.says(GroupFlags::BLOCK_UNINIT);
     if unwritten {
         if is_last(volume, group) {
             let text = "the last group says that its block bitmap was never written, which no group with an end of its own may";
@@ -255,7 +255,7 @@ fn inodes(
         sums.sink
             .number(Code::GroupUnusedCount, place, what, found, bits);
     }
-    if state.trusted && desc.flags.contains(GroupFlags::INODE_UNINIT) {
+    if state.says(GroupFlags::INODE_UNINIT) {
         // Those of the first group are looked at all the same: the file system's own are there.
         if free < bits {
             sums.sink.say(Code::GroupFlags, place, UNUSED_BUT_USED);
@@ -279,7 +279,7 @@ fn inodes(
     }
     let first = u64::from(group.get()) * u64::from(bits) + 1;
     let name = |bit: u32| (first + u64::from(bit)).to_string();
-    let unused = if state.trusted { desc.itable_unused } else { 0 };
+    let unused = state.unused_inodes();
     let looked_at = bits.checked_sub(unused).unwrap_or(bits);
     if let Some(bit) = bitmap::next_set(&found, looked_at, bits) {
         let text = format!(

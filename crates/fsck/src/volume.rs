@@ -15,7 +15,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::DirLayout;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
-use extant_format::group_desc::{DescChecksum, GroupDesc};
+use extant_format::group_desc::GroupState;
 use extant_format::inode::rules::InodeRules;
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
@@ -25,58 +25,6 @@ use std::sync::Arc;
 
 /// More groups than this are refused: their descriptors are held in memory.
 const GROUPS_MAX: u32 = 1 << 22;
-
-const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGEDIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
-
-const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::BIGALLOC)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::READONLY)
-    .union(RoCompat::PROJECT)
-    .union(RoCompat::SHARED_BLOCKS)
-    .union(RoCompat::VERITY)
-    .union(RoCompat::ORPHAN_PRESENT);
-
-const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
-    .union(Compat::IMAGIC_INODES)
-    .union(Compat::HAS_JOURNAL)
-    .union(Compat::EXT_ATTR)
-    .union(Compat::RESIZE_INODE)
-    .union(Compat::DIR_INDEX)
-    .union(Compat::LAZY_BG)
-    .union(Compat::EXCLUDE_BITMAP)
-    .union(Compat::SPARSE_SUPER2)
-    .union(Compat::FAST_COMMIT)
-    .union(Compat::STABLE_INODES)
-    .union(Compat::ORPHAN_FILE);
-
-/// A group's descriptor, and how far it can be trusted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupState {
-    pub(crate) desc: GroupDesc,
-    /// The checksum is right, so flags that save work may be believed.
-    pub(crate) trusted: bool,
-    /// Bitmaps and table lie inside the file system.
-    pub(crate) located: bool,
-}
 
 /// The file system under check.
 #[derive(Debug)]
@@ -272,9 +220,10 @@ const ENCODING: u16 = 1;
 
 /// Refuses what cannot be judged.
 fn check_features(features: Features) -> Result<()> {
-    let mut names = features.incompat.beyond(KNOWN_INCOMPAT).names_of_bits();
-    names.extend(features.ro_compat.beyond(KNOWN_RO_COMPAT).names_of_bits());
-    names.extend(features.compat.beyond(KNOWN_COMPAT).names_of_bits());
+    let known = Features::DESCRIBED;
+    let mut names = features.incompat.beyond(known.incompat).names_of_bits();
+    names.extend(features.ro_compat.beyond(known.ro_compat).names_of_bits());
+    names.extend(features.compat.beyond(known.compat).names_of_bits());
     if names.is_empty() {
         Ok(())
     } else {
@@ -341,39 +290,17 @@ impl Volume {
             };
             for (i, bytes) in block.chunks_exact(size).take(count as usize).enumerate() {
                 let group = Group::new(first + i as u32);
-                let state = self.check_descriptor(bytes, group, &checksum, sink);
+                let (state, faults) = GroupState::read(bytes, group, &checksum, &self.geo);
+                if let Some(e) = faults.checksum {
+                    sink.format(Code::GroupChecksum, Place::group(group), e);
+                }
+                if let Some(e) = faults.location {
+                    sink.format(Code::GroupLocation, Place::group(group), e);
+                }
                 self.groups.push(state);
             }
         }
         Ok(())
-    }
-
-    fn check_descriptor(
-        &self,
-        bytes: &[u8],
-        group: Group,
-        checksum: &DescChecksum,
-        sink: &mut Sink,
-    ) -> GroupState {
-        let place = Place::group(group);
-        let mut trusted = *checksum != DescChecksum::None;
-        if let Err(e) = GroupDesc::parse(bytes, group, checksum) {
-            sink.format(Code::GroupChecksum, place, e);
-            trusted = false;
-        }
-        let desc = GroupDesc::parse_unverified(bytes).unwrap_or_default();
-        let located = match desc.validate(group, &self.geo) {
-            Ok(()) => true,
-            Err(e) => {
-                sink.format(Code::GroupLocation, place, e);
-                false
-            }
-        };
-        GroupState {
-            desc,
-            trusted,
-            located,
-        }
     }
 
     /// The file system as another superblock has it: what that says of the form of things, and of

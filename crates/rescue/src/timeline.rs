@@ -220,7 +220,7 @@ impl Timeline {
         let mut fixed: Vec<u64> = volume
             .groups
             .iter()
-            .flatten()
+            .filter(|state| state.located)
             .flat_map(|state| [state.desc.block_bitmap.get(), state.desc.inode_bitmap.get()])
             .collect();
         let geo = &volume.geo;
@@ -283,7 +283,8 @@ fn images(history: &LogHistory) -> Vec<(u64, Moment, LoggedImage)> {
 fn tables(volume: &Volume) -> Vec<(u64, Group)> {
     let groups = volume.geo.groups().zip(&volume.groups);
     let mut tables: Vec<_> = groups
-        .filter_map(|(group, state)| Some((state.as_ref()?.desc.inode_table.get(), group)))
+        .filter(|(_, state)| state.located)
+        .map(|(group, state)| (state.desc.inode_table.get(), group))
         .collect();
     tables.sort_unstable();
     tables

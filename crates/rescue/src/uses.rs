@@ -150,7 +150,9 @@ fn fixed(volume: &Volume, journal: &Journal, wanted: &[u64], found: &mut HashMap
                 mark(range.start, range.end.saturating_sub(range.start), &|_| of);
             }
         }
-        let Some(state) = state else { continue };
+        if !state.located {
+            continue;
+        }
         mark(state.desc.block_bitmap.get(), 1, &|_| {
             Use::BlockBitmap(group)
         });

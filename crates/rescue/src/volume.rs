@@ -12,7 +12,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::DirLayout;
 use extant_format::features::{Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
-use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::group_desc::{GroupFlags, GroupState};
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{BlockSize, Group, Ino, Pblk, bitmap};
@@ -24,34 +24,6 @@ const GROUPS_MAX: u32 = 1 << 22;
 /// Bytes of an inode table that are read at once.
 const TABLE_WINDOW: usize = 1 << 18;
 
-const KNOWN: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGEDIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
-
-/// A group's descriptor, if bitmaps and table lie inside the file system.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupState {
-    pub(crate) desc: GroupDesc,
-    /// The descriptor's checksum is right, so that flags which save work may be believed.
-    trusted: bool,
-}
-
-impl GroupState {
-    fn has(&self, flag: GroupFlags) -> bool {
-        self.trusted && self.desc.flags.contains(flag)
-    }
-}
-
 /// Takes a slot of an inode table: the number, whether it is in use, and the bytes.
 type EachSlot<'a> = dyn FnMut(Ino, bool, &[u8]) -> Result<()> + 'a;
 
@@ -61,8 +33,7 @@ pub(crate) struct Volume {
     device: SharedDevice,
     pub(crate) sb: Superblock,
     pub(crate) geo: Geometry,
-    /// `None` for groups whose descriptor cannot be.
-    pub(crate) groups: Vec<Option<GroupState>>,
+    pub(crate) groups: Vec<GroupState>,
     pub(crate) features: Features,
     /// Seed of metadata checksums, where there are any.
     pub(crate) seed: Option<Crc32c>,
@@ -80,7 +51,7 @@ impl Volume {
             parsed => parsed,
         };
         let sb = sb.map_err(|e| Error::not_ext4(&*device, e))?;
-        let unknown = sb.features().incompat.beyond(KNOWN);
+        let unknown = sb.features().incompat.beyond(Features::DESCRIBED.incompat);
         if !unknown.is_empty() {
             return Err(Error::Unsupported {
                 names: unknown.names_of_bits(),
@@ -139,12 +110,8 @@ impl Volume {
             };
             for (i, bytes) in block.chunks_exact(size).take(count as usize).enumerate() {
                 let group = Group::new(first + i as u32);
-                let trusted = checksum != DescChecksum::None
-                    && GroupDesc::parse(bytes, group, &checksum).is_ok();
-                let desc = GroupDesc::parse_unverified(bytes).unwrap_or_default();
-                let located = desc.validate(group, &self.geo).is_ok();
-                self.groups
-                    .push(located.then_some(GroupState { desc, trusted }));
+                let (state, _) = GroupState::read(bytes, group, &checksum, &self.geo);
+                self.groups.push(state);
             }
         }
         Ok(())
@@ -189,15 +156,17 @@ impl Volume {
         left > 0
     }
 
+    /// A group whose bitmaps and table are found.
     pub(crate) fn group(&self, group: Group) -> Option<&GroupState> {
-        self.groups.get(group.get() as usize)?.as_ref()
+        let state = self.groups.get(group.get() as usize)?;
+        state.located.then_some(state)
     }
 
     /// The bitmap of the clusters of a group, as it is now.
     pub(crate) fn block_bitmap(&self, group: Group) -> Result<Option<Vec<u8>>> {
         match self.group(group) {
             // It was never written: what lies there says nothing.
-            Some(state) if state.has(GroupFlags::BLOCK_UNINIT) => Ok(None),
+            Some(state) if state.says(GroupFlags::BLOCK_UNINIT) => Ok(None),
             Some(state) => Ok(Some(self.block(state.desc.block_bitmap.get())?)),
             None => Ok(None),
         }
@@ -209,15 +178,10 @@ impl Volume {
         let size = usize::from(self.inode_size).max(1);
         let mut window = Vec::new();
         for (group, state) in self.geo.groups().zip(&self.groups) {
-            let Some(state) = state else { continue };
-            if state.has(GroupFlags::INODE_UNINIT) {
+            if !state.located || state.says(GroupFlags::INODE_UNINIT) {
                 continue;
             }
-            let unused = if state.trusted {
-                state.desc.itable_unused
-            } else {
-                0
-            };
+            let unused = state.unused_inodes();
             let used = self.geo.inodes_per_group().saturating_sub(unused);
             let in_use = self.block(state.desc.inode_bitmap.get())?;
             let table = self.block_size().offset_of(state.desc.inode_table);
@@ -256,7 +220,7 @@ impl Volume {
         };
         let mut slot = vec![0; usize::from(self.inode_size)];
         read_padded(&*self.device, offset, &mut slot)?;
-        let in_use = !state.has(GroupFlags::INODE_UNINIT)
+        let in_use = !state.says(GroupFlags::INODE_UNINIT)
             && bitmap::test(&self.block(state.desc.inode_bitmap.get())?, location.index);
         Ok(Some((slot, in_use)))
     }

@@ -3,7 +3,7 @@
 use extant_format::bitmap;
 use extant_format::features::{Compat, Incompat};
 use extant_format::geometry::Geometry;
-use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFaults, GroupFlags, GroupState};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{Group, Pblk};
 use std::fs::File;
@@ -235,6 +235,7 @@ fn positions_are_those_dumpe2fs_prints() {
                 .unwrap_or_else(|e| panic!("{size} {options}: group {group}: {e}"));
             desc.validate(group, &geometry).unwrap();
             desc.validate_counts(group, &geometry).unwrap();
+            check_state(&bytes, group, &sb, &geometry);
             let ours = describe(&geometry, group, &desc);
             assert_eq!(&ours, expected, "{size} {options}");
             // Tables of thousands of groups are alike: look at the bitmaps of some.
@@ -248,6 +249,36 @@ fn positions_are_those_dumpe2fs_prints() {
         check_backups(&file, &sb, &geometry);
         std::fs::remove_file(&path).unwrap();
     }
+}
+
+/// A descriptor is trusted and located as it lies, not trusted with a wrong bit, and not located
+/// where a bitmap lies nowhere.
+fn check_state(bytes: &[u8], group: Group, sb: &Superblock, geometry: &Geometry) {
+    let checksum = sb.desc_checksum();
+    let has_checksum = checksum != DescChecksum::None;
+    let read = |bytes: &[u8]| GroupState::read(bytes, group, &checksum, geometry);
+    let (state, faults) = read(bytes);
+    assert_eq!(faults, GroupFaults::default());
+    assert_eq!((state.trusted, state.located), (has_checksum, true));
+    let unused = if has_checksum {
+        state.desc.itable_unused
+    } else {
+        0
+    };
+    assert_eq!(state.unused_inodes(), unused);
+    let mut wrong = bytes.to_vec();
+    wrong[0x12] |= 0x80;
+    let flag = GroupFlags::from_bits_retain(0x80);
+    let (state, faults) = read(&wrong);
+    assert_eq!((state.trusted, state.located), (false, true));
+    assert_eq!(faults.checksum.is_some(), has_checksum);
+    assert!(state.desc.flags.contains(flag) && !state.says(flag));
+    wrong[..4].fill(0xff);
+    if let Some(high) = wrong.get_mut(32..36) {
+        high.fill(0xff);
+    }
+    let (state, faults) = read(&wrong);
+    assert!(!state.located && faults.location.is_some());
 }
 
 /// Every backup parses and says the same geometry; its number is its group.

@@ -3,9 +3,8 @@
 use super::work::Work;
 use crate::bitmaps::{fill, is_last, own_structures};
 use crate::error::Result;
-use crate::volume::GroupState;
 use crate::{Code, Place};
-use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags, GroupState};
 use extant_format::{Group, Pblk, bitmap};
 
 pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {

@@ -125,10 +125,7 @@ fn claimed(survey: &Survey, group: u32) -> Option<(u64, Vec<u8>)> {
 /// found.
 fn on_disk(volume: &Volume, group: u32) -> Result<Vec<u8>> {
     match volume.groups.get(group as usize) {
-        Some(state)
-            if state.located
-                && !(state.trusted && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT)) =>
-        {
+        Some(state) if state.located && !state.says(GroupFlags::BLOCK_UNINIT) => {
             volume.block(state.desc.block_bitmap)
         }
         _ => Ok(Vec::new()),
