@@ -325,3 +325,16 @@ fn content_in_doubt_is_no_success_wherever_it_goes() {
     }
     extant(["cp", "--mend", &format!("{image}:/etc/hostname"), "-"]).ok();
 }
+
+#[test]
+fn a_file_whose_size_no_map_reaches_comes_out_as_it_was() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.file("sized", Content::filled(7, 60_000));
+    let image = place.image(&plan, &["-b", "1024"]);
+    let from = format!("{image}:/sized");
+    debugfs_write(Path::new(&image), &["sif /sized size 0x6000000ea60"]);
+    extant(["cat", &from]).fails(1);
+    let run = extant(["cat", "--mend", &from]).ok();
+    assert!(run.stdout == Content::filled(7, 60_000).to_bytes());
+}

@@ -419,6 +419,7 @@ impl One<'_> {
             return Ok(());
         };
         let size = match inode.file_type() {
+            Some(FileType::Regular) if expected < found => end_of_file(found, end, block),
             Some(FileType::Directory) => end,
             _ if expected < found => end,
             _ => expected.next_multiple_of(block),
@@ -430,6 +431,20 @@ impl One<'_> {
         }
         inode.size = size;
         Ok(())
+    }
+}
+
+/// The size of a file that maps blocks of `block` bytes up to byte `end`, and whose field says
+/// `found`, which cannot be: what the lower half of that says, where the file ends in its last
+/// block by it.
+fn end_of_file(found: u64, end: u64, block: u64) -> u64 {
+    const LOWER: u64 = 0xffff_ffff;
+    let likely = end.saturating_sub(1) & !LOWER | found & LOWER;
+    let last_block = end.saturating_sub(block) + 1..=end;
+    if last_block.contains(&likely) {
+        likely
+    } else {
+        end
     }
 }
 

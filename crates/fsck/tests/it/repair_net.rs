@@ -336,3 +336,16 @@ fn a_flag_of_inline_data_alone_cuts_no_file_with_a_map() {
     let options = ["-O", "^extent,^64bit,inline_data"];
     each_is_mended(8 << 20, &options, &requests);
 }
+
+#[test]
+fn a_file_with_a_size_that_no_map_reaches_gets_the_one_it_had() {
+    // Of 60,000 bytes, and of none.
+    let requests: &[&[&str]] = &[
+        &["sif /keep size 0x6000000ea60"],
+        &["sif /keep size 0xffff0000ea60"],
+        &["sif /dir/file0 size 0x60000000000"],
+    ];
+    for options in [&[][..], &["-O", "^extent,^64bit"]] {
+        each_is_mended(8 << 20, options, requests);
+    }
+}

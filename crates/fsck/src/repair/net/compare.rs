@@ -129,14 +129,17 @@ impl Sides<'_> {
 
     fn content(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
         let most = self.before.volume.rules.largest_size(&old.inode);
-        let size = if old.is_inline {
-            old.inode.size
-        } else {
-            old.inode.size.min(most)
-        };
-        if new.inode.size < size {
+        // Nothing reads a file whose size cannot be: what is mapped says how long it is.
+        let is_possible = old.is_inline || old.inode.size <= most;
+        let is_cut = new.inode.size < old.inode.size;
+        if is_cut && (is_possible || self.holds_more(old, new.inode.size)?) {
             return Ok(Some(Lost::Size(new.inode.size)));
         }
+        let size = if is_possible {
+            old.inode.size
+        } else {
+            most.min(new.inode.size)
+        };
         let differs = match (old.is_inline, new.is_inline) {
             (false, false) => {
                 // Behind the end of these is what proves the content.
@@ -170,6 +173,35 @@ impl Sides<'_> {
             }
         };
         Ok(differs.map(Lost::Content))
+    }
+
+    /// Whether anything but zeros is mapped from byte `from` of a file on.
+    fn holds_more(&self, seen: &Seen, from: u64) -> Result<bool> {
+        let first = from >> self.before.volume.block_size().log2();
+        let map = self.before.map(seen)?;
+        for run in map.runs.iter().filter(|run| !run.unwritten) {
+            let mut parts = Vec::new();
+            let blocks = run.pblk..run.pblk + u64::from(run.len);
+            self.before.content_of(blocks, &mut |part| parts.push(part));
+            for part in parts {
+                let lblk = u64::from(run.lblk) + (part.start - run.pblk);
+                let before = first.saturating_sub(lblk).min(part.end - part.start);
+                let mut done = before;
+                while done < part.end - part.start {
+                    let together = self.together(part.end - part.start - done);
+                    let at = Some(part.start + done);
+                    let bytes = self.read_blocks(self.before, at, together)?;
+                    let behind = from.saturating_sub(self.byte_of(lblk + done));
+                    let behind = usize::try_from(behind).unwrap_or(usize::MAX);
+                    let rest = bytes.get(behind..).unwrap_or_default();
+                    if rest.iter().any(|byte| *byte != 0) {
+                        return Ok(true);
+                    }
+                    done += together;
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The first byte before `end` that a map leads to and that is not as in `bytes`, behind whose

@@ -224,6 +224,27 @@ fn a_file_whose_mode_says_that_it_is_a_link_may_become_one_again_and_is_not_cut(
 }
 
 #[test]
+fn a_size_that_cannot_be_may_be_cut_to_what_is_mapped_and_no_further() {
+    let mut image = image();
+    let sabotage = Sabotage::new(&image);
+    sabotage.inode(image.file, |inode, _| inode.size |= 0x600 << 32);
+    let at = sabotage.volume.inode_offset(image.file).unwrap();
+    let slot = sabotage.draft.read(at, 256).unwrap();
+    image.bytes[at as usize..at as usize + 256].copy_from_slice(&slot);
+    let cut = |size: u64| {
+        let sabotage = Sabotage::new(&image);
+        sabotage.inode(image.file, |inode, _| inode.size = size);
+        sabotage.told()
+    };
+    for size in [10_000, 10_001, 10_240, 1 << 20] {
+        assert_eq!(cut(size), [], "{size}");
+    }
+    for size in [0, 5000, 9216, 9999] {
+        assert_eq!(cut(size), [(image.file, Lost::Size(size))]);
+    }
+}
+
+#[test]
 fn what_no_file_consists_of_may_change() {
     let image = image();
     let sabotage = Sabotage::new(&image);
