@@ -17,15 +17,15 @@
 
 use crate::mount::Mount;
 use crate::{Error, Filesystem, MountOptions, Result, SharedDevice, SuperblockChoice};
-use extant_blockdev::OverlayDevice;
+use extant_blockdev::{DeviceError, OverlayDevice};
 use extant_core::fs::Fs;
-use extant_core::ops;
 use extant_format::Ino;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-pub use extant_fsck::repair::Fix;
 pub use extant_fsck::repair::mend::Mended;
 use extant_fsck::repair::{self, mend as in_memory};
+pub use extant_fsck::repair::{Fix, Plan};
 pub use extant_fsck::{Code, Error as MendError, Pass, Place, Progress};
+use extant_image::{How, ImageLocation};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -81,23 +81,17 @@ pub fn mend(
         None => temporary_spool(size).ok(),
     };
     let how = repair::Options::default().discard_journal(true);
-    let replayed = || replay(device, options.journal.as_ref()).map_err(|_| ());
-    let after = |replayed| in_memory::mend_after_replay(device, &replayed, how, &spool, progress);
-    match in_memory::mend(device, how.discard_journal(false), &spool, progress) {
+    let careful = how.discard_journal(false);
+    match in_memory::mend(device, careful, &spool, progress) {
         Err(e) if e.is_fast_commit() || is_elsewhere(&e) && options.journal.is_some() => {
-            match replayed() {
-                Ok(replayed) => after(replayed),
-                Err(()) if is_elsewhere(&e) => Err(e),
-                Err(()) => {
-                    let first = in_memory::mend(device, how, &spool, progress)?;
-                    let again = |replayed| {
-                        let device = &first.device;
-                        in_memory::mend_after_replay(device, &replayed, how, &spool, progress)
-                    };
-                    match replay_over(device, &first).map(again) {
-                        Some(Ok(second)) => Ok(both(first, second)),
-                        _ => Ok(first),
-                    }
+            match replay(device, options.journal.as_ref()) {
+                Ok(replayed) => {
+                    in_memory::mend_after_replay(device, &replayed, how, &spool, progress)
+                }
+                Err(_) if is_elsewhere(&e) => Err(e),
+                Err(_) => {
+                    in_memory::mend_before_replay(device, &over_mended, careful, &spool, progress)
+                        .or_else(|_| in_memory::mend(device, how, &spool, progress))
                 }
             }
         }
@@ -108,36 +102,27 @@ pub fn mend(
     }
 }
 
-/// Replays a journal over what was mended without it: fast commits ask for structures that are
-/// sound. `None` where that cannot be done either.
-fn replay_over(device: &SharedDevice, mended: &Mended) -> Option<Arc<OverlayDevice>> {
-    let fs = Filesystem::on_mended(mended, MountOptions::read_only()).ok()?;
-    let journal = fs.fs().inode(fs.fs().superblock().journal_ino()?).ok()?;
-    let first = ops::extents(fs.fs(), &journal).next()?.ok()?;
-    let log = first.device_offset?;
-    let mut overlay = OverlayDevice::new(Arc::clone(&mended.device), PIECE);
-    // The log as it lies, and a superblock that says that it waits.
-    let mut bytes = [0; PIECE as usize];
-    device.read_at(log, &mut bytes).ok()?;
-    overlay
-        .replace(log / u64::from(PIECE), bytes.to_vec())
-        .ok()?;
-    let mut superblock = fs.fs().superblock().clone();
-    superblock.set_needs_recovery(true);
-    let at = SUPERBLOCK_OFFSET / u64::from(PIECE);
-    overlay.replace(at, superblock.encode().to_vec()).ok()?;
-    replay(&(Arc::new(overlay) as SharedDevice), None).ok()
+/// Finds out how to repair the file system that starts at byte 0 of `device`, in whose journal fast
+/// commits wait, and writes nothing: the engine replays them, over what is mended where what they
+/// change is damaged.
+///
+/// # Errors
+/// As for [`repair::plan`]; where they can be replayed in neither way.
+pub fn plan_with_fast_commits(
+    device: &SharedDevice,
+    options: repair::Options,
+    progress: &dyn Progress,
+) -> std::result::Result<Plan, MendError> {
+    let device = || Arc::clone(device);
+    match replay(&device(), None) {
+        Ok(replayed) => repair::plan_after_replay(device(), replayed, options, progress),
+        Err(_) => repair::plan_before_replay(device(), &over_mended, options, progress),
+    }
 }
 
-/// What was mended before a replay and after it.
-fn both(first: Mended, mut second: Mended) -> Mended {
-    second.fixes_count += first.fixes_count;
-    second.fixes = [first.fixes, second.fixes].concat();
-    second.in_doubt.extend(first.in_doubt);
-    second.is_partial |= first.is_partial;
-    second.missing = first.missing;
-    second.unreadable += first.unreadable;
-    second
+/// Replays fast commits over what is mended.
+fn over_mended(device: &SharedDevice) -> std::result::Result<Arc<OverlayDevice>, String> {
+    replay(device, None).map_err(|e| e.to_string())
 }
 
 /// Whether what waits is in a journal on another device.
@@ -201,16 +186,38 @@ impl Filesystem {
     /// # Errors
     /// As for [`Filesystem::open`], and for [`mend()`].
     pub fn open_mended(path: impl AsRef<Path>) -> Result<(Self, Mended)> {
-        let path = path.as_ref();
-        let location = extant_image::ImageLocation::parse(path).map_err(|e| {
-            let source = extant_blockdev::DeviceError::from(e).into();
-            Error::engine("", source)
+        let location = ImageLocation::parse(path.as_ref())
+            .map_err(|e| Error::engine("", DeviceError::from(e).into()))?;
+        Self::open_location_mended(&location, &How::reading(), MountOptions::read_only())
+    }
+
+    /// Opens the file system at a location for reading, as a repair would leave it: see
+    /// [`Filesystem::open_mended`].
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`], and for [`mend()`].
+    pub fn open_location_mended(
+        location: &ImageLocation,
+        how: &How,
+        options: MountOptions,
+    ) -> Result<(Self, Mended)> {
+        let name = location.name();
+        let failed = |e: extant_core::Error| Error::engine(&name, e);
+        let device = location.open(how).map_err(|e| failed(e.into()))?;
+        let mending = MendOptions {
+            journal: options.journal_device.clone(),
+            superblock: options.superblock,
+            ..MendOptions::default()
+        };
+        let mended = mend(&device, &mending).map_err(|e| match e {
+            MendError::Device(e) => failed(e.into()),
+            // What keeps it from being opened at all is said as by opening it.
+            e => match Fs::open(device, options.clone()) {
+                Err(e) => failed(e),
+                Ok(_) => Error::host("mend", &name, io::Error::other(e)),
+            },
         })?;
-        let device = location.open(&extant_image::How::reading());
-        let device = device.map_err(|e| Error::engine("", e.into()))?;
-        let mended = mend(&device, &MendOptions::default());
-        let mended = mended.map_err(|e| Error::host("mend", path, io::Error::other(e)))?;
-        let fs = Self::on_mended(&mended, MountOptions::read_only())?;
+        let fs = Self::on_mended(&mended, options)?;
         Ok((fs, mended))
     }
 

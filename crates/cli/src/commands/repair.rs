@@ -8,6 +8,7 @@ use crate::args::{Repair, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, name_of, refuse_reading_options, whole_image};
 use crate::output::Output;
+use extant::mend::plan_with_fast_commits;
 use extant::{Escaped, SharedDevice};
 use extant_fsck::Severity;
 use extant_fsck::repair::{self, Fix, Loss, Plan};
@@ -189,14 +190,9 @@ pub(super) fn worked_out(
     // What can be replayed is, also where it may be given up.
     let careful = options.discard_journal(false);
     let plan = match repair::plan(Arc::clone(&device), careful, bars) {
-        Err(e) if e.is_fast_commit() => match extant::mend::replay(&device, None) {
-            Ok(replayed) => repair::plan_after_replay(device, replayed, options, bars),
+        Err(e) if e.is_fast_commit() => match plan_with_fast_commits(&device, careful, bars) {
             Err(_) if args.discard_journal => repair::plan(device, options, bars),
-            Err(why) => {
-                let advice = "--discard-journal gives them up";
-                let text = format!("{e}; they cannot be replayed ({why}). {advice}");
-                return Err(named(args, &text));
-            }
+            done => done,
         },
         Err(_) if args.discard_journal => repair::plan(device, options, bars),
         done => done,

@@ -2,8 +2,9 @@
 
 use crate::support::{Place, copy_of, extant};
 use extant_blockdev::OpenSpec;
+use extant_format::jbd2::JournalSuperblock;
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
-use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::require;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -179,4 +180,111 @@ fn a_journal_that_cannot_be_read_is_given_up_only_when_asked_for() {
     assert_clean(Path::new(&image));
     let found = extant(["cat", &format!("{image}:/file")]).ok().stdout;
     assert_eq!(found.len(), 5000, "what only fast commits hold");
+}
+
+/// An image with a file of many extents in which something was written since, and a file beside it;
+/// fast commits of Linux that say so wait for replay.
+fn with_fast_commits_over_islands(place: &Place) -> String {
+    let image = place.join("islands.img");
+    for _ in 0..40 {
+        let _ = fs::remove_file(&image);
+        let options = ["-t", "ext4", "-b", "1024", "-O", "fast_commit"];
+        mke2fs(&image, 64 << 20, &options);
+        let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
+        let islands = fs::File::create(mount.join("islands")).unwrap();
+        for n in 0..40 {
+            islands.write_all_at(b"island", n * 8192).unwrap();
+        }
+        drop(islands);
+        mount.unmount();
+        let mount = KernelMount::mount(&image, Mode::ReadWrite, "commit=300");
+        fs::write(mount.join("other"), b"content").unwrap();
+        mount.sync();
+        let islands = fs::File::options().write(true).open(mount.join("islands"));
+        let islands = islands.unwrap();
+        islands.write_all_at(b"changed", CHANGED_AT as u64).unwrap();
+        islands.sync_all().unwrap();
+        let fresh = fs::File::create(mount.join("fresh")).unwrap();
+        fresh.write_all_at(&[b'f'; 5000], 0).unwrap();
+        fresh.sync_all().unwrap();
+        drop((islands, fresh));
+        mount.shutdown(Shutdown::Now);
+        let device = OpenSpec::read_only(&image).open().unwrap();
+        let found = extant_fsck::check(device, extant_fsck::Options::default(), &());
+        if found.is_err_and(|e| e.is_fast_commit()) {
+            return image.display().to_string();
+        }
+    }
+    panic!("Linux never committed fast");
+}
+
+/// Where something was written between two islands.
+const CHANGED_AT: usize = 8192 + 4096;
+
+#[test]
+fn fast_commits_over_a_damaged_map_are_replayed_once_that_is_mended() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let sound = with_fast_commits_over_islands(&place);
+    let blocks = debugfs(Path::new(&sound), "blocks /islands");
+    let node = blocks.split_whitespace().next().unwrap();
+    // All of the node, and where its first extent lies: then the map still needs a node.
+    for (zap, kept) in [("zap_block", 0), ("zap_block -o 20 -l 4 -p 255", 30)] {
+        let image = copy_of(&sound, &place.arg("damaged.img"));
+        debugfs_write(Path::new(&image), &[&format!("{zap} {node}")]);
+        let before = fs::read(&image).unwrap();
+        let cat = |name: &str, mend: &[&str]| {
+            let path = format!("{image}:/{name}");
+            extant([&["cat", &path][..], mend].concat())
+        };
+        let is_islands = |content: &[u8]| {
+            let here = (0..40).filter(|n| content[n * 8192..].starts_with(b"island"));
+            assert!(here.count() >= kept, "{zap}");
+            assert!(content[CHANGED_AT..].starts_with(b"changed"), "{zap}");
+        };
+        let fresh = cat("fresh", &["--mend"]).ok();
+        assert!(fresh.stdout == [b'f'; 5000], "{zap}: {}", fresh.stderr);
+        assert!(!fresh.stderr.contains("left out"), "{}", fresh.stderr);
+        // Its map was mended.
+        is_islands(&cat("islands", &["--mend"]).fails(1).stdout);
+        assert!(fs::read(&image).unwrap() == before, "it was touched");
+
+        let run = extant(["repair", &image]);
+        assert_eq!(run.code, 1, "{zap}: {}{}", run.text(), run.stderr);
+        assert_clean(Path::new(&image));
+        assert!(cat("fresh", &[]).ok().stdout == [b'f'; 5000], "{zap}");
+        is_islands(&cat("islands", &[]).ok().stdout);
+        let undo = format!("{image}.undo");
+        extant(["repair", "--revert", &undo, &image]).ok();
+        assert!(fs::read(&image).unwrap() == before, "each byte is back");
+        fs::remove_file(undo).unwrap();
+    }
+}
+
+#[test]
+fn fast_commits_in_a_log_with_an_impossible_first_block_are_replayed() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let sound = with_fast_commits(&place);
+    let found = debugfs(Path::new(&sound), "bmap <8> 0");
+    let size = extant(["info", "--json", "--as-is", &sound]).ok().json()["block_size"].clone();
+    let at = found.trim().parse::<u64>().unwrap() * size.as_u64().unwrap();
+    for first in [0, u32::MAX] {
+        let image = copy_of(&sound, &place.arg("damaged.img"));
+        let file = fs::File::options().read(true).write(true).open(&image);
+        let file = file.unwrap();
+        let mut block = [0; JournalSuperblock::LEN];
+        file.read_exact_at(&mut block, at).unwrap();
+        let mut log = JournalSuperblock::parse(&block).unwrap();
+        log.first = first;
+        file.write_all_at(&log.encode(), at).unwrap();
+        drop(file);
+        let path = format!("{image}:/file");
+        let mended = extant(["cat", "--mend", &path]).ok();
+        assert_eq!(mended.stdout.len(), 5000, "{first}: {}", mended.stderr);
+        let run = extant(["repair", "--no-undo", &image]);
+        assert_eq!(run.code, 1, "{first}: {}{}", run.text(), run.stderr);
+        assert_clean(Path::new(&image));
+        assert_eq!(extant(["cat", &path]).ok().stdout.len(), 5000);
+    }
 }

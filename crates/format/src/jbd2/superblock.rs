@@ -179,6 +179,26 @@ impl JournalSuperblock {
     /// A wrong magic, type or checksum, lengths and positions outside the journal, checksum
     /// features that exclude each other, a feature that is not known.
     pub fn parse(bytes: &[u8]) -> FormatResult<Self> {
+        let sb = Self::parse_fields(bytes)?;
+        sb.check_lengths()?;
+        Ok(sb)
+    }
+
+    /// Reads the superblock at the start of `bytes` as one of a log that begins behind it, in block
+    /// 1, whatever the record says: in a journal inside a file system no program has it begin
+    /// elsewhere (`mke2fs`, and "Super Block" of jbd2 in the kernel's ext4 documentation).
+    ///
+    /// # Errors
+    /// Whatever else is wrong with it: see [`Self::parse`].
+    pub fn parse_with_usual_first(bytes: &[u8]) -> FormatResult<Self> {
+        let mut sb = Self::parse_fields(bytes)?;
+        sb.first = 1;
+        sb.check_lengths()?;
+        Ok(sb)
+    }
+
+    /// Reads the record, and judges all but lengths and positions.
+    fn parse_fields(bytes: &[u8]) -> FormatResult<Self> {
         let record = bytes.get(..Self::LEN).ok_or_else(|| {
             FormatError::short(Structure::JournalSuperblock, bytes.len(), Self::LEN)
         })?;
@@ -244,7 +264,6 @@ impl JournalSuperblock {
                 );
             }
         }
-        sb.check_lengths()?;
         Ok(sb)
     }
 

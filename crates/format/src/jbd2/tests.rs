@@ -293,3 +293,27 @@ fn no_bytes_make_a_parser_panic() {
         }
     });
 }
+
+#[test]
+fn a_log_is_read_as_one_that_begins_in_its_second_block_where_that_is_all_that_is_wrong() {
+    let mut sound = JournalSuperblock::empty(BlockSize::K4, 1024, [7; 16]);
+    sound.start = 5;
+    for first in [0, 6, 1024, u32::MAX] {
+        let wrong = JournalSuperblock {
+            first,
+            ..sound.clone()
+        };
+        let record = wrong.encode();
+        assert!(JournalSuperblock::parse(&record).is_err(), "{first}");
+        let read = JournalSuperblock::parse_with_usual_first(&record);
+        assert_eq!(read.as_ref(), Ok(&sound), "{first}");
+    }
+    for (start, max_len) in [(1024, 1024), (5, 2)] {
+        let wrong = JournalSuperblock {
+            start,
+            max_len,
+            ..sound.clone()
+        };
+        assert!(JournalSuperblock::parse_with_usual_first(&wrong.encode()).is_err());
+    }
+}

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::{Code, Place};
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags, GroupState};
 use extant_format::{Group, Pblk, bitmap};
+use std::ops::Range;
 
 pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     // What was not read may be in use.
@@ -141,6 +142,7 @@ fn blocks(
     let first = u64::from(group.get()) * u64::from(per_group);
     let mut map = vec![0; volume.block_size().len()];
     fill(&work.survey.used, first, bits, &mut map);
+    leave_reserved(work, group, state, first..first + u64::from(bits), &mut map)?;
     desc.free_clusters = bitmap::count_clear(&map, 0..bits);
     if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
         let mut own = vec![0; map.len()];
@@ -157,6 +159,41 @@ fn blocks(
         let size = volume.geo.desc_size();
         desc.block_bitmap_csum = stored_sum(desc.block_bitmap_csum, sum, size);
     }
+    Ok(())
+}
+
+/// Leaves free in the map of a group what fast commits that wait name, where its bitmap calls that
+/// free: a file that maps it does so by damage, and gets copies once they are replayed.
+fn leave_reserved(
+    work: &Work<'_>,
+    group: Group,
+    state: &GroupState,
+    clusters: Range<u64>,
+    map: &mut [u8],
+) -> Result<()> {
+    let volume = work.volume();
+    let reserved = &work.draft.reserved().clusters;
+    if reserved.is_empty() {
+        return Ok(());
+    }
+    let bits = (clusters.end - clusters.start) as u32;
+    let old = if state.says(GroupFlags::BLOCK_UNINIT) {
+        let mut own = vec![0; map.len()];
+        let structures = own_structures(volume, group, state);
+        fill(&structures, clusters.start, bits, &mut own);
+        own
+    } else {
+        volume.block(state.desc.block_bitmap)?
+    };
+    let start = clusters.start;
+    reserved.runs(clusters, &mut |run| {
+        for cluster in run {
+            let bit = (cluster - start) as u32;
+            if !bitmap::test(&old, bit) {
+                bitmap::clear(map, bit);
+            }
+        }
+    });
     Ok(())
 }
 

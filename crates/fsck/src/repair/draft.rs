@@ -1,13 +1,14 @@
 //! What a repair has changed so far: blocks in memory over a device that is only read, and why they
 //! changed.
 
+use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::Ino;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_jbd2::{ReplayedBlocks, ReplayedDevice};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,8 +64,20 @@ pub(super) struct Draft {
     by_code: [u64; Code::ALL.len()],
     /// Inodes whose content may not be what it was: see [`IN_DOUBT`].
     in_doubt: BTreeSet<Ino>,
+    /// What nothing new may have: fast commits that wait say what becomes of it.
+    reserved: Reserved,
     /// Whether it is for writing, step by step.
     is_written: bool,
+}
+
+/// Clusters and inodes that are spoken for.
+#[derive(Debug, Default)]
+pub(super) struct Reserved {
+    pub(super) clusters: BlockSet,
+    /// Those of each file that gets some.
+    pub(super) by_file: BTreeMap<Ino, BlockSet>,
+    /// Inodes that come.
+    pub(super) inodes: BTreeSet<Ino>,
 }
 
 /// Bytes of blocks that are kept in memory where there is a spool.
@@ -126,6 +139,7 @@ impl Draft {
             overlay,
             block_size,
             in_doubt: BTreeSet::new(),
+            reserved: Reserved::default(),
             is_written,
             held: BTreeSet::new(),
             first: BTreeSet::new(),
@@ -166,6 +180,23 @@ impl Draft {
         if self.is_written {
             self.begin_step();
         }
+    }
+
+    /// Begins another step: what the device has now stays as it is, also in a repair that is only
+    /// read. Returns that.
+    pub(super) fn freeze(&mut self) -> SharedDevice {
+        let device = self.device();
+        self.begin_step();
+        device
+    }
+
+    /// Keeps clusters and inodes from being given to anything new.
+    pub(super) fn reserve(&mut self, reserved: Reserved) {
+        self.reserved = reserved;
+    }
+
+    pub(super) fn reserved(&self) -> &Reserved {
+        &self.reserved
     }
 
     fn begin_step(&mut self) {

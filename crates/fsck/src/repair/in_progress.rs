@@ -5,7 +5,9 @@
 //! as if it were sound: the superblock asks for a check before anything else is written. What waits
 //! in a journal is brought home by a step of its own, which ends with an empty journal; only then
 //! anything is mended. A log that nothing waits in is emptied first. So a crash leaves a journal
-//! that is replayed over nothing but what it holds itself, or none.
+//! that is replayed over nothing but what it holds itself, or none. Fast commits may have to wait
+//! until what they change is mended: of those the step leaves a journal that has them alone. They
+//! hold no blocks, and are replayed over what is there.
 //!
 //! What changes could go through the journal as one transaction, and does not: Linux derives the
 //! form of descriptors and the start of checksums from the superblock before it replays, and would

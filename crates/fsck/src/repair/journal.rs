@@ -1,6 +1,6 @@
 //! The journal: replayed, its inode and superblock.
 
-use super::draft::Draft;
+use super::draft::{Draft, Reserved};
 use super::options::Options;
 use super::system_files::is_users;
 use super::work::Work;
@@ -12,10 +12,12 @@ use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
-use extant_format::jbd2::{IncompatFeatures, JournalSuperblock, MAGIC, MIN_BLOCKS};
+use extant_format::jbd2::{
+    FastCommitRecord, IncompatFeatures, JournalSuperblock, MAGIC, MIN_BLOCKS,
+};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{Ino, Pblk, extent, indirect};
-use extant_jbd2::{JournalError, Log, LogRun, Recovery};
+use extant_jbd2::{FastCommits, JournalError, Log, LogRun, Recovery};
 use std::sync::Arc;
 
 /// The parts of the replay that failed or worked.
@@ -46,6 +48,7 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
         return Ok(None);
     }
     for runs in places {
+        begin_as_usual(draft, &volume, &runs)?;
         match write_home(&volume, &runs) {
             Ok((recovery, mut log)) => {
                 log.start = 0;
@@ -105,6 +108,95 @@ pub(super) fn replay_or_wait(draft: &mut Draft, options: Options) -> Result<Opti
         }
         done => done,
     }
+}
+
+/// Writes into the draft what the transactions of a journal hold, and leaves the fast commits in it
+/// that follow them: the log has nothing else afterwards. Nothing new gets what these name. Returns
+/// whether there are any.
+pub(super) fn leave_fast_commits(draft: &mut Draft) -> Result<bool> {
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    if !volume.sb.needs_recovery() || volume.sb.has_external_journal() {
+        return Ok(false);
+    }
+    for runs in places_of_log(&volume)? {
+        begin_as_usual(draft, &volume, &runs)?;
+        let found = Log::open(&**volume.device(), &runs, volume.block_size()).and_then(|log| {
+            let recovery = log.recover(volume.geo.blocks_count())?;
+            Ok((recovery, log.superblock().clone()))
+        });
+        let (recovery, mut log) = match found {
+            Ok(found) => found,
+            Err(JournalError::Device { source, .. }) => return Err(source.into()),
+            Err(_) => continue,
+        };
+        let Some(fast_commits) = &recovery.fast_commits else {
+            continue;
+        };
+        put_home(&volume, &runs, &recovery).map_err(Error::of_journal)?;
+        // There is no transaction of this number, wherever the log is said to begin.
+        (log.start, log.sequence) = (log.first, fast_commits.tid());
+        draft_superblock(draft, &volume, &runs, &log)?;
+        draft.reserve(named_by(fast_commits, &volume));
+        let count = recovery.transaction_count;
+        draft.replayed(recovery.blocks);
+        let mut sb = draft.superblock()?;
+        sb.set_needs_recovery(true);
+        draft.put_superblock(&sb)?;
+        let text = format!("{count} transactions were replayed, and fast commits wait");
+        draft.fix(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+        draft.freeze();
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// The blocks and inodes that fast commits name.
+fn named_by(fast_commits: &FastCommits, volume: &Volume) -> Reserved {
+    let physical = volume.physical();
+    let mut reserved = Reserved::default();
+    for record in fast_commits.records() {
+        match record {
+            FastCommitRecord::AddRange {
+                ino, start, len, ..
+            } => {
+                let start = start.get().max(physical.start);
+                let end = start.saturating_add(len.into()).min(physical.end);
+                if start < end {
+                    let clusters = volume.clusters_of(start..end);
+                    let of_file = reserved.by_file.entry(ino).or_default();
+                    of_file.add(clusters.clone());
+                    reserved.clusters.add(clusters);
+                }
+            }
+            FastCommitRecord::Inode { ino, .. } => {
+                reserved.inodes.insert(ino);
+            }
+            FastCommitRecord::Create(change) | FastCommitRecord::Link(change) => {
+                reserved.inodes.insert(change.ino);
+            }
+            _ => {}
+        }
+    }
+    reserved
+}
+
+/// Has a log begin in its second block, as all do that lie inside a file system, whose superblock
+/// says another block that cannot be and is otherwise sound.
+fn begin_as_usual(draft: &mut Draft, volume: &Volume, runs: &[LogRun]) -> Result<()> {
+    let Some(first) = runs.first().filter(|run| run.first == 0) else {
+        return Ok(());
+    };
+    let block = volume.block(first.start)?;
+    let (Err(_), Ok(log)) = (
+        JournalSuperblock::parse(&block),
+        JournalSuperblock::parse_with_usual_first(&block),
+    ) else {
+        return Ok(());
+    };
+    draft_superblock(draft, volume, runs, &log)?;
+    let text = "the log begins in its second block, as it said an impossible one";
+    draft.fix(Code::JournalSuperblock, Place::ino(Ino::JOURNAL), text);
+    Ok(())
 }
 
 /// Gives up what waits in a journal that cannot be replayed, for the reason `why`. Whole

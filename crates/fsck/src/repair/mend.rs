@@ -11,25 +11,22 @@
 //!   reader, and never zeros.
 
 use super::draft::{Draft, Fix};
+use super::fast_commits::{self, Replay};
 use super::options::Options;
 use super::rounds::Rounds;
+use super::shown::{Forgiving, Front, Shown};
 use super::{journal, net, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::volume::{find_superblock, find_superblock_to_read};
 use crate::{Code, Place, Progress};
-use extant_blockdev::{
-    BlockDevice, Completion, DeviceError, DeviceResult, Done, OverlayDevice, Request, SharedDevice,
-};
+use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use extant_format::Ino;
 use extant_format::geometry::Geometry;
 use extant_format::superblock::Superblock;
-use extant_format::{Ino, errno};
-use extant_sync::{CountedAtomicU64, RmwClass};
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What makes a device of so many bytes for the blocks that memory has no room for, if it can: one
 /// that reads as zeros, each time another one.
@@ -65,15 +62,15 @@ pub struct Mended {
 ///
 /// # Errors
 /// When nothing can be said: a device that fails, no file system, features that are not known here,
-/// fast commits that wait for replay (see [`mend_after_replay`]), a journal on another device that
-/// does.
+/// fast commits that wait for replay (see [`mend_after_replay`] and [`mend_before_replay`]), a
+/// journal on another device that does.
 pub fn mend(
     device: &SharedDevice,
     options: Options,
     spool: SpoolMaker<'_>,
     progress: &dyn Progress,
 ) -> Result<Mended> {
-    mend_over(device, None, options, spool, progress)
+    mend_over(device, Waiting::Here, options, spool, progress)
 }
 
 /// Mends the file system that starts at byte 0 of `device`, as [`mend`] does, after its journal was
@@ -89,12 +86,52 @@ pub fn mend_after_replay(
     spool: SpoolMaker<'_>,
     progress: &dyn Progress,
 ) -> Result<Mended> {
-    mend_over(device, Some(replayed), options, spool, progress)
+    mend_over(
+        device,
+        Waiting::Replayed(replayed),
+        options,
+        spool,
+        progress,
+    )
+}
+
+/// Mends the file system that starts at byte 0 of `device`, as [`mend`] does, where fast commits
+/// cannot be replayed as it lies: what they change is damaged. That is mended first, and `replay`
+/// is asked to replay them over it.
+///
+/// # Errors
+/// As for [`mend`]; where there are no fast commits, or `replay` cannot replay them over that
+/// either.
+pub fn mend_before_replay(
+    device: &SharedDevice,
+    replay: Replay<'_>,
+    options: Options,
+    spool: SpoolMaker<'_>,
+    progress: &dyn Progress,
+) -> Result<Mended> {
+    mend_over(
+        device,
+        Waiting::ForMending(replay),
+        options,
+        spool,
+        progress,
+    )
+}
+
+/// What becomes of what waits in the journal.
+#[derive(Clone, Copy)]
+enum Waiting<'a> {
+    /// It is replayed as a repair does.
+    Here,
+    /// An engine has replayed it.
+    Replayed(&'a Arc<OverlayDevice>),
+    /// An engine replays fast commits over what is mended.
+    ForMending(Replay<'a>),
 }
 
 fn mend_over(
     device: &SharedDevice,
-    replayed: Option<&Arc<OverlayDevice>>,
+    waiting: Waiting<'_>,
     options: Options,
     spool: SpoolMaker<'_>,
     progress: &dyn Progress,
@@ -107,30 +144,27 @@ fn mend_over(
     if missing > 0 {
         refuse_without_descriptors(&**device, &found)?;
     }
-    let whole = Arc::new(Forgiving {
-        base: Arc::clone(device),
-        size: needed.max(device.size()),
-        unreadable: CountedAtomicU64::new(&UNREADABLE, 0),
-    });
+    let size = needed.max(device.size());
+    let whole = Arc::new(Shown::new(device, size, Forgiving::new()));
     let attempt = Attempt {
         whole: &(Arc::clone(&whole) as SharedDevice),
         is_cut: missing > 0,
         found: &found,
-        replayed,
+        waiting,
         spool,
         progress,
     };
     let careful = options.discard_journal(false);
-    let (draft, without_journal) = match attempt.draft(careful, false) {
+    let ((draft, lost), without_journal) = match attempt.draft(careful, false) {
         Err(Error::Refused { .. } | Error::Journal(_)) if options.discard_journal => {
             (attempt.draft(options, false)?, true)
         }
         done => (done?, false),
     };
-    let is_partial = !is_replay_alone(&draft) && net::losses(&draft)?.1 > 0;
+    let is_partial = lost > 0 || !is_replay_alone(&draft) && net::losses(&draft)?.1 > 0;
     let draft = if is_partial {
         let options = options.discard_journal(without_journal);
-        attempt.draft(options, true)?
+        attempt.draft(options, true)?.0
     } else {
         draft
     };
@@ -138,7 +172,7 @@ fn mend_over(
         missing,
         is_partial,
         without_journal,
-        unreadable: whole.unreadable.load(Ordering::Relaxed),
+        unreadable: whole.way().unreadable(),
         ..Mended::of(draft, device, needed)
     })
 }
@@ -169,17 +203,18 @@ struct Attempt<'a> {
     whole: &'a SharedDevice,
     is_cut: bool,
     found: &'a Superblock,
-    replayed: Option<&'a Arc<OverlayDevice>>,
+    waiting: Waiting<'a>,
     spool: SpoolMaker<'a>,
     progress: &'a dyn Progress,
 }
 
 impl Attempt<'_> {
-    fn draft(&self, options: Options, careful: bool) -> Result<Draft> {
+    /// What is mended, and how many files that loses before something is replayed over it.
+    fn draft(&self, options: Options, careful: bool) -> Result<(Draft, u64)> {
         let block_size = self.found.block_size().bytes();
         let spool = (self.spool)(self.whole.size());
         let mut draft = Draft::for_reading(Arc::clone(self.whole), block_size, spool)?;
-        if let Some(replayed) = self.replayed {
+        if let Waiting::Replayed(replayed) = self.waiting {
             journal::take_over(&mut draft, Arc::clone(replayed))?;
         }
         match find_superblock(&*draft.device(), &mut Sink::new()) {
@@ -191,9 +226,16 @@ impl Attempt<'_> {
             }
             Err(e) => return Err(e),
         }
-        let rounds = Rounds::for_reading(options, careful, self.is_cut);
-        rounds.run(&mut draft, self.progress)?;
-        Ok(draft)
+        let rounds = || Rounds::for_reading(options, careful, self.is_cut);
+        let mut lost = 0;
+        if let Waiting::ForMending(replay) = self.waiting {
+            let progress = self.progress;
+            let done =
+                fast_commits::mend_and_replay(&mut draft, replay, options, rounds(), progress);
+            lost = done?.1;
+        }
+        rounds().run(&mut draft, self.progress)?;
+        Ok((draft, lost))
     }
 }
 
@@ -216,12 +258,7 @@ impl Mended {
         let (fixes, fixes_count, _) = draft.into_parts();
         let size = size.max(base.size());
         Self {
-            device: Arc::new(Front {
-                base: Arc::clone(base),
-                mended,
-                changed,
-                size,
-            }),
+            device: Arc::new(Shown::new(base, size, Front::new(mended, changed))),
             fixes,
             fixes_count,
             in_doubt,
@@ -230,295 +267,5 @@ impl Mended {
             missing: 0,
             unreadable: 0,
         }
-    }
-}
-
-/// Bytes that are given up where they cannot be read.
-const PIECE: usize = 4096;
-/// Pieces that are given up at most: a device of which so many fail is not there any more.
-const MOST_UNREADABLE: u64 = 1 << 14;
-static UNREADABLE: RmwClass = RmwClass::new("pieces that cannot be read");
-
-/// A device with zeros behind its end, and in the place of what it cannot read.
-#[derive(Debug)]
-struct Forgiving {
-    base: SharedDevice,
-    size: u64,
-    unreadable: CountedAtomicU64,
-}
-
-impl Forgiving {
-    /// Whether an error is one of the place that was read, and not of the device as a whole, as it
-    /// may be where that is a server.
-    fn is_of_the_place(&self, e: &DeviceError) -> bool {
-        let is_medium = |source: &io::Error| source.raw_os_error() == Some(errno::EIO);
-        !self.base.is_served() && matches!(e, DeviceError::Io { source, .. } if is_medium(source))
-    }
-
-    /// Reads again, piece by piece, what could not be read.
-    fn read_pieces(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
-        let mut at = offset;
-        for piece in buf.chunks_mut(PIECE) {
-            match self.base.read_at(at, piece) {
-                Err(e) if self.is_of_the_place(&e) => {
-                    if self.unreadable.fetch_add(1, Ordering::Relaxed) >= MOST_UNREADABLE {
-                        return Err(e);
-                    }
-                    piece.fill(0);
-                }
-                done => done?,
-            }
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
-}
-
-impl BlockDevice for Forgiving {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn name(&self) -> String {
-        self.base.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
-        self.check_range("read", offset, buf.len() as u64)?;
-        let left = self.base.size().saturating_sub(offset);
-        let (inside, behind) = buf.split_at_mut(left.min(buf.len() as u64) as usize);
-        behind.fill(0);
-        if inside.is_empty() {
-            return Ok(());
-        }
-        match self.base.read_at(offset, inside) {
-            Err(e) if self.is_of_the_place(&e) => self.read_pieces(offset, inside),
-            done => done,
-        }
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Completion {
-        in_parts(
-            &*self.base,
-            batch,
-            |_, _| true,
-            |offset, buf| self.read_at(offset, buf),
-        )
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> DeviceResult<()> {
-        let device = self.name();
-        Err(DeviceError::ReadOnly { device })
-    }
-
-    fn flush(&self) -> DeviceResult<()> {
-        Ok(())
-    }
-
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        let end = self.base.size();
-        let inside = ranges
-            .iter()
-            .map(|range| range.start.min(end)..range.end.min(end));
-        self.base.prefetch(&inside.collect::<Vec<_>>());
-    }
-
-    fn logical_sector(&self) -> u32 {
-        self.base.logical_sector()
-    }
-
-    fn preferred_io(&self) -> u32 {
-        self.base.preferred_io()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.base.in_flight()
-    }
-
-    fn is_served(&self) -> bool {
-        self.base.is_served()
-    }
-
-    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
-        self.base.next_data(from, end.min(self.base.size()))
-    }
-}
-
-/// Does the reads of a batch: those together that are for the device below, and lie on it; all
-/// others, and what fails of those, one by one.
-fn in_parts(
-    base: &dyn BlockDevice,
-    batch: Vec<Request>,
-    is_for_base: impl Fn(u64, u64) -> bool,
-    read: impl Fn(u64, &mut [u8]) -> DeviceResult<()>,
-) -> Completion {
-    let is_below = |request: &Request| match request {
-        Request::Read { offset, buf } => {
-            let len = buf.len() as u64;
-            base.check_range("read", *offset, len).is_ok() && is_for_base(*offset, len)
-        }
-        _ => false,
-    };
-    let places: Vec<bool> = batch.iter().map(is_below).collect();
-    let (mut below, mut here) = (Vec::new(), Vec::new());
-    for (request, is_below) in batch.into_iter().zip(&places) {
-        if *is_below {
-            below.push(request);
-        } else {
-            here.push(request);
-        }
-    }
-    let done = if below.is_empty() {
-        Vec::new()
-    } else {
-        base.submit(below).wait()
-    };
-    let one = |mut request: Request| {
-        let result = match &mut request {
-            Request::Read { offset, buf } => read(*offset, buf),
-            Request::Flush => Ok(()),
-            _ => Err(DeviceError::ReadOnly {
-                device: base.name(),
-            }),
-        };
-        Done { request, result }
-    };
-    let (mut done, mut here) = (done.into_iter(), here.into_iter());
-    let next = |is_below: bool| {
-        if !is_below {
-            return here.next().map(one);
-        }
-        done.next().map(|done| match done.result {
-            Ok(()) => done,
-            Err(_) => one(done.request),
-        })
-    };
-    Completion::ended(places.into_iter().filter_map(next).collect())
-}
-
-/// A device with what was mended in front of it. What was not is read straight from it.
-#[derive(Debug)]
-struct Front {
-    base: SharedDevice,
-    /// The whole, with what was mended.
-    mended: SharedDevice,
-    /// The bytes that were mended, ascending.
-    changed: Vec<Range<u64>>,
-    size: u64,
-}
-
-impl Front {
-    /// The first part of a range that is mended or not, and whether it is.
-    fn part(&self, range: &Range<u64>) -> (bool, Range<u64>) {
-        let next = self.changed.partition_point(|run| run.end <= range.start);
-        match self.changed.get(next) {
-            Some(run) if run.start <= range.start => (true, range.start..range.end.min(run.end)),
-            Some(run) => (false, range.start..range.end.min(run.start)),
-            None => (false, range.clone()),
-        }
-    }
-
-    fn device(&self, is_mended: bool) -> &SharedDevice {
-        if is_mended { &self.mended } else { &self.base }
-    }
-
-    /// Whether nothing of a range was mended.
-    fn is_as_it_was(&self, range: &Range<u64>) -> bool {
-        range.is_empty() || self.part(range) == (false, range.clone())
-    }
-}
-
-impl BlockDevice for Front {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn name(&self) -> String {
-        self.base.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
-        self.check_range("read", offset, buf.len() as u64)?;
-        let mut rest = offset..offset + buf.len() as u64;
-        while !rest.is_empty() {
-            let (is_mended, part) = self.part(&rest);
-            let bytes = (part.start - offset) as usize..(part.end - offset) as usize;
-            let part_of_buf = buf.get_mut(bytes).unwrap_or_default();
-            self.device(is_mended).read_at(part.start, part_of_buf)?;
-            rest.start = part.end;
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> DeviceResult<()> {
-        let device = self.name();
-        Err(DeviceError::ReadOnly { device })
-    }
-
-    fn flush(&self) -> DeviceResult<()> {
-        Ok(())
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Completion {
-        let is_for_base = |offset: u64, len: u64| self.is_as_it_was(&(offset..offset + len));
-        in_parts(&*self.base, batch, is_for_base, |offset, buf| {
-            self.read_at(offset, buf)
-        })
-    }
-
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        let end = self.base.size();
-        let inside = ranges
-            .iter()
-            .map(|range| range.start.min(end)..range.end.min(end));
-        self.base.prefetch(&inside.collect::<Vec<_>>());
-    }
-
-    fn logical_sector(&self) -> u32 {
-        self.base.logical_sector()
-    }
-
-    fn preferred_io(&self) -> u32 {
-        self.base.preferred_io()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.base.in_flight()
-    }
-
-    fn is_served(&self) -> bool {
-        self.base.is_served()
-    }
-
-    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
-        let mut rest = from..end.min(self.size);
-        while !rest.is_empty() {
-            let (is_mended, part) = self.part(&rest);
-            // What lies behind the end is no hole.
-            let is_behind = !is_mended && part.end > self.base.size();
-            if is_behind && part.start >= self.base.size() {
-                return Ok(Some(part));
-            }
-            let stop = if is_behind {
-                self.base.size()
-            } else {
-                part.end
-            };
-            let found = self.device(is_mended).next_data(part.start, stop)?;
-            let found = found.map(|found| found.start.max(part.start)..found.end.min(stop));
-            if let Some(found) = found.filter(|found| !found.is_empty()) {
-                return Ok(Some(found));
-            }
-            rest.start = stop;
-        }
-        Ok(None)
     }
 }

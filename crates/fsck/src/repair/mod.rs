@@ -13,6 +13,7 @@
 //! | `draft` | the changes so far, and what they are for |
 //! | `net` | what could be read before and could not be afterwards |
 //! | [`mend`] | a repair that is read and never written |
+//! | `shown` | the devices by which it is read |
 //! | `undo` | files that take changes back |
 //! | `in_progress` | writing: in which order, and what the superblock says meanwhile |
 //! | `space` | free blocks |
@@ -21,6 +22,7 @@
 //! | `trial` | whether a change would leave fewer errors |
 //! | `layout` | where everything lies, if the root directory or groups are not found |
 //! | `journal` | replay, the journal's inode and superblock |
+//! | `fast_commits` | fast commits that are replayed over what is mended |
 //! | `system_files` | numbers of quota files and the orphan file that are those of others |
 //! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |
 //! | `orphans` | files that wait to be deleted or cut |
@@ -53,6 +55,7 @@ mod content;
 mod dirs;
 mod draft;
 mod entries;
+mod fast_commits;
 mod groups;
 mod in_progress;
 mod inodes;
@@ -71,6 +74,7 @@ pub mod resize;
 mod root;
 mod rounds;
 mod salvage;
+mod shown;
 mod space;
 mod special;
 mod superblock;
@@ -84,7 +88,8 @@ mod work;
 mod xattrs;
 
 pub use draft::{Change, Changes, Fix};
+pub use fast_commits::Replay;
 pub use net::{Loss, Lost};
 pub use options::Options;
-pub use plan::{Plan, plan, plan_after_replay};
+pub use plan::{Plan, plan, plan_after_replay, plan_before_replay};
 pub use undo::{revert, write_undo};

@@ -2,9 +2,10 @@
 //! says so.
 
 use super::draft::{Changes, Draft, Fix};
+use super::fast_commits::{self, Replay};
 use super::net::{self, Loss};
 use super::options::Options;
-use super::rounds::rounds;
+use super::rounds::{Rounds, rounds};
 use super::{in_progress, journal, special, superblock};
 use crate::Progress;
 use crate::error::{Error, Result};
@@ -40,7 +41,7 @@ pub struct Plan {
 /// When nothing can be said: a device that fails or is too short, no file system, features that are
 /// not known here, fast commits that wait for replay, a file system in use.
 pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Plan> {
-    plan_over(device, None, options, progress)
+    plan_over(device, None, None, options, progress)
 }
 
 /// Finds out how to repair the file system that starts at byte 0 of `device` after its journal was
@@ -55,12 +56,29 @@ pub fn plan_after_replay(
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Plan> {
-    plan_over(device, Some(replayed), options, progress)
+    plan_over(device, Some(replayed), None, options, progress)
+}
+
+/// Finds out how to repair the file system that starts at byte 0 of `device`, whose fast commits
+/// cannot be replayed as it lies: what they change is damaged. That is mended first, and `replay`
+/// is asked to replay them over it. The plan has both. Writes nothing.
+///
+/// # Errors
+/// As for [`plan`]; where there are no fast commits, or `replay` cannot replay them over that
+/// either.
+pub fn plan_before_replay(
+    device: SharedDevice,
+    replay: Replay<'_>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    plan_over(device, None, Some(replay), options, progress)
 }
 
 fn plan_over(
     device: SharedDevice,
     replayed: Option<Arc<OverlayDevice>>,
+    replay: Option<Replay<'_>>,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Plan> {
@@ -78,8 +96,17 @@ fn plan_over(
         journal::take_over(&mut draft, replayed)?;
     }
     superblock::restore(&mut draft, &found)?;
+    let (mut losses, mut count) = match replay {
+        Some(replay) => {
+            let rounds = Rounds::new(options);
+            fast_commits::mend_and_replay(&mut draft, replay, options, rounds, progress)?
+        }
+        None => (Vec::new(), 0),
+    };
     let survey = rounds(&mut draft, options, progress)?;
-    let (losses, count) = net::losses(&draft)?;
+    let (more, more_count) = net::losses(&draft)?;
+    losses.extend(more);
+    count += more_count;
     Ok(Plan {
         losses,
         losses_count: count,

@@ -52,6 +52,9 @@ const PLACES: usize = 2;
 /// The stages that may make a journal readable in which something waits.
 const BEFORE_REPLAY: usize = 3;
 
+/// The stage that deletes and cuts what waits for that.
+const ORPHANS: usize = 5;
+
 /// The stage that gives files copies of what others claim, too. All maps are sound by then.
 const CLONES: usize = 8;
 
@@ -91,18 +94,29 @@ pub(super) struct Rounds {
     /// What a stage does is taken back where it fails, or loses files that could be read, and it
     /// does nothing more.
     careful: bool,
+    /// What waits in the journal is replayed by others, afterwards.
+    beside_fast_commits: bool,
     given_up: BTreeSet<usize>,
 }
 
 impl Rounds {
-    fn new(options: Options) -> Self {
+    pub(super) fn new(options: Options) -> Self {
         Self {
             options,
             for_reading: false,
             without_books: false,
             careful: false,
+            beside_fast_commits: false,
             given_up: BTreeSet::new(),
         }
+    }
+
+    /// Rounds in which fast commits wait, and go on doing so. Orphans wait with them, and files
+    /// that share blocks: fast commits name the ones that files have.
+    pub(super) fn beside_fast_commits(mut self) -> Self {
+        self.beside_fast_commits = true;
+        self.given_up.extend([ORPHANS, CLONES]);
+        self
     }
 
     /// Rounds for what is only read, stage by stage: `careful`ly or not, and with books unless the
@@ -119,7 +133,7 @@ impl Rounds {
     pub(super) fn run(mut self, draft: &mut Draft, progress: &dyn Progress) -> Result<Survey> {
         let options = self.options;
         let mut seen: HashMap<u64, u32> = HashMap::new();
-        let mut waiting = journal::replay_or_wait(draft, options)?;
+        let mut waiting = self.replay_or_wait(draft)?;
         let mut survey = look(draft, progress)?;
         for _ in 0..ROUNDS_MAX {
             // Stages that undo each other's work would go on for ever.
@@ -157,14 +171,23 @@ impl Rounds {
                     _ => break,
                 }
             }
-            waiting = journal::replay_or_wait(draft, options)?;
+            waiting = self.replay_or_wait(draft)?;
             survey = look(draft, progress)?;
         }
-        if waiting.is_some() || draft.superblock()?.needs_recovery() {
+        let waits = draft.superblock()?.needs_recovery();
+        if waiting.is_some() || waits != self.beside_fast_commits {
             let why = waiting.unwrap_or_else(|| "no journal is found".to_owned());
             return Err(journal::refused(&why));
         }
         Ok(survey)
+    }
+
+    /// Replays the journal unless others do: see [`journal::replay_or_wait`].
+    fn replay_or_wait(&self, draft: &mut Draft) -> Result<Option<String>> {
+        if self.beside_fast_commits {
+            return Ok(None);
+        }
+        journal::replay_or_wait(draft, self.options)
     }
 
     /// Lets the first so many stages work until one has done something, and returns which.

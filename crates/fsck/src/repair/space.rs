@@ -123,7 +123,7 @@ fn claimed(survey: &Survey, group: u32) -> Option<(u64, Vec<u8>)> {
 
 /// The block bitmap of a group as it lies on the disk; empty if it was never written or cannot be
 /// found.
-fn on_disk(volume: &Volume, group: u32) -> Result<Vec<u8>> {
+pub(super) fn on_disk(volume: &Volume, group: u32) -> Result<Vec<u8>> {
     match volume.groups.get(group as usize) {
         Some(state) if state.located && !state.says(GroupFlags::BLOCK_UNINIT) => {
             volume.block(state.desc.block_bitmap)

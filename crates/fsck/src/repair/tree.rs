@@ -183,7 +183,7 @@ fn new_lost_found(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An inode that is not in use, in a part of a table that is looked at.
+/// An inode that is neither in use nor reserved, in a part of a table that is looked at.
 fn free_inode(work: &mut Work<'_>) -> Result<Option<Ino>> {
     let survey = work.survey;
     let volume = work.volume();
@@ -194,7 +194,9 @@ fn free_inode(work: &mut Work<'_>) -> Result<Option<Ino>> {
             let Ok(ino) = volume.geo.inode_at(group, index) else {
                 break;
             };
-            if ino < volume.sb.first_ino() || survey.table.get(ino).is_in_use() {
+            let is_in_use = survey.table.get(ino).is_in_use();
+            let is_reserved = work.draft.reserved().inodes.contains(&ino);
+            if ino < volume.sb.first_ino() || is_in_use || is_reserved {
                 continue;
             }
             if index >= looked_at {

@@ -26,8 +26,8 @@ impl<'a> Work<'a> {
     pub(super) fn new(survey: &'a Survey, draft: &'a mut Draft, options: Options) -> Self {
         Self {
             survey,
+            space: Space::new().besides(&draft.reserved().clusters),
             draft,
-            space: Space::new(),
             now: options.now,
         }
     }

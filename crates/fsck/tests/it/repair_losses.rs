@@ -5,6 +5,7 @@ use crate::damage::Base;
 use crate::support::logged_superblock;
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
+use extant_format::jbd2::JournalSuperblock;
 use extant_fsck::repair::{self, Options, Plan, revert, write_undo};
 use extant_fsck::{Code, Error};
 use extant_testkit::oracle::{self, debugfs, debugfs_write};
@@ -149,6 +150,29 @@ impl BlockDevice for Noting {
     fn flush(&self) -> DeviceResult<()> {
         self.done.lock().unwrap().push(None);
         self.inner.flush()
+    }
+}
+
+#[test]
+fn a_log_that_names_an_impossible_first_block_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, log) = with_waiting_journal(dir.path(), &[]);
+    let at = log as usize * BLOCK;
+    let sound = JournalSuperblock::parse(&image[at..at + BLOCK]).unwrap();
+    // None, behind where it starts, behind its end.
+    for first in [0, sound.start + 1, sound.max_len, u32::MAX] {
+        let mut image = image.clone();
+        let mut log = sound.clone();
+        log.first = first;
+        image[at..at + BLOCK].copy_from_slice(&log.encode());
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let plan = plan(device.clone()).unwrap();
+        assert!(plan.is_complete(), "{first}: {:?}", plan.left.findings);
+        plan.apply().unwrap();
+        assert!(holds_nines(&device), "{first}");
+        let path = dir.path().join("repaired");
+        std::fs::write(&path, bytes_of(&device)).unwrap();
+        oracle::assert_clean(&path);
     }
 }
 

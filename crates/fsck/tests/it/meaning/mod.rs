@@ -154,17 +154,22 @@ fn kinds_here() -> Vec<(usize, Kind)> {
     here.collect()
 }
 
-/// Judges one mutant, and tells all about it.
-fn one(wanted: &str, place: &Place) {
+/// Judges one mutant, repaired or mended in memory, and tells all about it.
+fn one(wanted: &str, place: &Place, mends: bool) {
     let (name, number) = wanted.split_once(':').expect("EXTANT_MUTANT=KIND:NUMBER");
     let kind = kinds().into_iter().find(|kind| kind.name() == name);
     let subject = Subject::new(kind.expect("the name of a kind"), &place.path);
     let mutant = subject.mutant(number.parse().expect("a number"));
     println!("{wanted}: {}", mutant.story);
-    let judge = Allowed::of(&subject, &place.path).judge(&place.path);
-    let (course, faults) = judge.judge(&mutant);
-    println!("{course:?}");
     fs::write(place.path.join("mutant.img"), &mutant.image).unwrap();
+    let allowed = Allowed::of(&subject, &place.path);
+    let (course, faults) = if mends {
+        let whole = mended::whole(&subject.unchanged());
+        mended::judge(&mutant, &whole, allowed.for_linux, &place.path)
+    } else {
+        allowed.judge(&place.path).judge(&mutant)
+    };
+    println!("{course:?}");
     for fault in &faults {
         println!("## {:?}\n{}", fault.outcome, fault.told);
     }
@@ -175,7 +180,7 @@ fn one(wanted: &str, place: &Place) {
 fn mutants_by_meaning_lose_nothing_and_are_judged_as_others_judge_them() {
     let place = Place::new();
     if let Ok(wanted) = std::env::var("EXTANT_MUTANT") {
-        return one(&wanted, &place);
+        return one(&wanted, &place, false);
     }
     let seed = seed_from_env("mutants_by_meaning_lose_nothing_and_are_judged_as_others_judge_them");
     run(&place, seed, ORDINARY, false);
