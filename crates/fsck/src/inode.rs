@@ -125,9 +125,11 @@ impl<'a> Checker<'a> {
             && ino != Ino::ROOT
             && let Some(count) = garbage::contradictions(self.volume, ino, slot)
         {
-            let text = format!(
-                "the checksum is wrong, and {count} fields contradict others: it is garbage"
-            );
+            let sum = match self.volume.seed {
+                Some(_) => "the checksum is wrong, and ",
+                None => "",
+            };
+            let text = format!("{sum}{count} fields contradict others: it is garbage");
             scan.sink.say(Code::InodeGarbage, place, text);
             return Ok(Summary::default());
         }

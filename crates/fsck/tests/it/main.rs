@@ -9,6 +9,7 @@ mod kernel_images;
 mod kinds_of_damage;
 mod meaning;
 mod mount_rules;
+mod noise;
 mod refused_fields;
 mod repair;
 mod repair_crashes;

@@ -9,7 +9,7 @@ use crate::inode::fs_seed;
 use crate::maps::{self, Piece, Run};
 use crate::report::Sink;
 use crate::volume::Volume;
-use crate::{special, xattr};
+use crate::{garbage, special, xattr};
 use extant_blockdev::SharedDevice;
 use extant_format::dir;
 use extant_format::features::Incompat;
@@ -144,6 +144,11 @@ impl View {
         let Some(file_type) = inode.file_type().filter(|_| inode.links > 0) else {
             return Ok(None);
         };
+        // Where there are checksums, garbage has none that is right.
+        let is_garbage = || garbage::contradictions(volume, ino, slot).is_some();
+        if volume.seed.is_none() && ino != Ino::ROOT && is_garbage() {
+            return Ok(None);
+        }
         let is_tree = looks_like_extents(&inode);
         // What is in the inode's own attribute says more than the flag.
         let is_inline = volume.has_incompat(Incompat::INLINE_DATA)
