@@ -1,7 +1,8 @@
 //! `cargo xtask deleted`: files that Linux wrote, removed and partly overwrote, and how many of
 //! them come back; recorded in `docs/dev/conformance.md`.
 
-use crate::programs::{succeed, system};
+use crate::programs::Done;
+use crate::record;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -18,9 +19,6 @@ Options:
   --record      Write the table into docs/dev/conformance.md
 
 It needs root, and loop devices. An ordinary test run does the same with fewer files, without the others.";
-
-const BEGIN: &str = "<!-- deleted:begin -->";
-const END: &str = "<!-- deleted:end -->";
 
 pub(crate) fn deleted(root: &Path, args: &[String]) -> ExitCode {
     let (mut files, mut seed, mut record) = (String::from("500"), None, false);
@@ -49,7 +47,7 @@ pub(crate) fn deleted(root: &Path, args: &[String]) -> ExitCode {
     }
 }
 
-fn run(root: &Path, files: &str, seed: Option<&str>, record: bool) -> Result<(), String> {
+fn run(root: &Path, files: &str, seed: Option<&str>, record: bool) -> Done<()> {
     let table = root.join("target/deleted-files");
     let _ = fs::remove_file(&table);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -71,15 +69,14 @@ fn run(root: &Path, files: &str, seed: Option<&str>, record: bool) -> Result<(),
         Err(e) => return Err(format!("cannot start {cargo:?}: {e}")),
     }
     let rows = fs::read_to_string(&table).map_err(|e| format!("no table was written: {e}"))?;
-    let text = format!("{}\n{}", machine(root)?, with_head(&rows));
+    let packages = ["extundelete", "ext4magic", "e2fsprogs"];
+    let machine = record::machine(root, &packages)?;
+    let text = format!("{machine}\n{}", with_head(&rows));
     println!("{text}");
-    if !record {
-        return Ok(());
+    if record {
+        record::write(root, "deleted", &text)?;
     }
-    let page = root.join("docs/dev/conformance.md");
-    let old = fs::read_to_string(&page).map_err(|e| e.to_string())?;
-    let new = replaced(&old, &text).ok_or("the page has no place for the table")?;
-    fs::write(&page, new).map_err(|e| e.to_string())
+    Ok(())
 }
 
 fn with_head(rows: &str) -> String {
@@ -87,48 +84,4 @@ fn with_head(rows: &str) -> String {
         "| image | what happened | found | whole, and right | likely, and right | extundelete | ext4magic -M | ext4magic -R |\n\
          |---|---|---|---|---|---|---|---|\n{rows}"
     )
-}
-
-/// When it was, and what ran.
-fn machine(root: &Path) -> Result<String, String> {
-    let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
-    let date = first(succeed(Command::new("date").arg("+%Y-%m-%d"))?);
-    let kernel = first(succeed(Command::new("uname").arg("-r"))?);
-    let mut git = Command::new("git");
-    let build = first(succeed(git.current_dir(root).args([
-        "rev-parse",
-        "--short",
-        "HEAD",
-    ]))?);
-    let version = |package: &str| {
-        let mut query = system("dpkg-query");
-        let found = succeed(query.args(["-W", "-f", "${Version}", package]));
-        found.map_or_else(|_| "not installed".to_owned(), first)
-    };
-    let others =
-        ["extundelete", "ext4magic", "e2fsprogs"].map(|name| format!("{name} {}", version(name)));
-    Ok(format!(
-        "{date}, Linux {kernel}, build {build}, {}.\n",
-        others.join(", ")
-    ))
-}
-
-/// The page with another table between its marks.
-fn replaced(page: &str, table: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{table}{END}{after}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BEGIN, END, replaced};
-
-    #[test]
-    fn a_table_takes_the_place_of_the_one_before() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = replaced(&page, "new\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
-        assert_eq!(replaced("a\nb\n", "new\n"), None);
-    }
 }

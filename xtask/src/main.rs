@@ -1,14 +1,19 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`.
+//! `deleted`, `boot`, `builders`.
 
+mod boot;
+mod builders;
 mod cluster;
 mod concurrency;
 mod conformance;
 mod crash;
+mod debian;
 mod deleted;
+mod guest;
 mod instructions;
 mod programs;
+mod record;
 mod verity;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +37,8 @@ Chores:
   conformance
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
   cluster   File systems on a Ceph cluster of one node
+  boot      A root file system built from layers, with labels and a hash tree, booted to a login
+  builders  Disks that debos, vmdb2 and mkosi build by our programs
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   deleted   Files that Linux removed, and how many of them come back, beside extundelete and ext4magic
   geometry  Random options of mkfs beside mke2fs
@@ -140,7 +147,11 @@ fn main() -> ExitCode {
         Some("soak") if help => say(SOAK_HELP),
         Some("soak") => soak(&args[1..]),
         Some("verity") if help => say(verity::HELP),
-        Some("verity") => verity::verity(&args[1..]),
+        Some("verity") => verity::verity(&root(), &args[1..]),
+        Some("boot") if help => say(boot::HELP),
+        Some("boot") => boot::boot(&root(), &args[1..]),
+        Some("builders") if help => say(builders::HELP),
+        Some("builders") => builders::builders(&root(), &args[1..]),
         Some("crash") if help => say(crash::CRASH_HELP),
         Some("crash") => crash::crash(&args[1..]),
         Some("mutants") if help => say(crash::MUTANTS_HELP),

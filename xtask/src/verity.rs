@@ -1,12 +1,15 @@
 //! `cargo xtask verity`: images with hash trees under a Linux that has dm-verity and fs-verity.
 
-use crate::programs::{succeed, system};
-use crate::root;
-use std::collections::BTreeSet;
+use crate::guest::{self, Console, Drive, Kernel};
+use crate::programs::{
+    Done, build_extant, copy, flip, json_field, make_dir, missing, succeed, system,
+};
+use crate::record;
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 /// What `--help` says.
 pub(crate) const HELP: &str = "\
@@ -14,25 +17,14 @@ Images with hash trees under a Linux that has dm-verity and fs-verity, in a virt
 by QEMU without hardware's help. An image that `extant mkfs` made is opened through dm-verity and mounted; fs-verity
 measures files in it, and what was changed is refused.
 
-Usage: cargo xtask verity [--package NAME]
+Usage: cargo xtask verity [--package NAME] [--record]
 
 Options:
   --package NAME   The package of the kernel [default: what linux-image-amd64 depends on]
+  --record         Write what was seen into docs/dev/conformance.md
 
-It needs qemu-system-x86_64, busybox, veritysetup, fsverity, bsdtar, depmod, debugfs, apt-get and dpkg-deb. The package
-is downloaded into target/verity, and not installed. It takes a minute.";
-
-type Done<T> = Result<T, String>;
-
-/// Modules that the machine needs, with what they depend on.
-const MODULES: &[&str] = &[
-    "crc32c_generic",
-    "virtio_pci",
-    "virtio_blk",
-    "ext4",
-    "dm-mod",
-    "dm-verity",
-];
+Programs that are missing are named, and then nothing is done. The package is downloaded into target/verity, and not
+installed. It takes a minute.";
 
 /// Files that are protected, and their sizes.
 const FILES: &[(&str, u64)] = &[
@@ -48,143 +40,121 @@ const FILES: &[(&str, u64)] = &[
 /// The block of `large` that is changed.
 const CHANGED: u64 = 300;
 
+/// Programs that it needs beside those of the machine, and their packages.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("fsverity", "fsverity"),
+    ("debugfs", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+    ("sha256sum", "coreutils"),
+];
+
 /// `cargo xtask verity`.
-pub(crate) fn verity(args: &[String]) -> ExitCode {
-    let package = match args {
-        [] => None,
-        [option, name] if option == "--package" => Some(name.as_str()),
-        _ => {
+pub(crate) fn verity(root: &Path, args: &[String]) -> ExitCode {
+    let (mut package, mut record) = (None, false);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let known = match arg.as_str() {
+            "--package" => rest.next().map(|n| package = Some(n.clone())).is_some(),
+            "--record" => {
+                record = true;
+                true
+            }
+            _ => false,
+        };
+        if !known {
             eprintln!("{HELP}");
             return ExitCode::from(2);
         }
-    };
-    match judged(package) {
+    }
+    let gone = missing(&[guest::PROGRAMS, PROGRAMS].concat());
+    if !gone.is_empty() {
+        println!("SKIPPED: needs {}: verity", gone.join(", "));
+        // What is to be recorded was not seen.
+        return ExitCode::from(u8::from(record));
+    }
+    match judged(root, package.as_deref(), record) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("{why}");
+            eprintln!("verity: {why}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn judged(package: Option<&str>) -> Done<()> {
-    let dir = root().join("target/verity");
+fn judged(root: &Path, package: Option<&str>, record: bool) -> Done<()> {
+    let dir = root.join("target/verity");
+    make_dir(&dir)?;
     let kernel = Kernel::get(&dir, package)?;
-    let image = Image::make(&dir)?;
-    let initrd = ramdisk(&dir, &kernel, &image)?;
-    let drive = |name: &str| format!("file={},if=virtio,format=raw", dir.join(name).display());
-    let log = succeed(
-        system("timeout")
-            .args(["900", "qemu-system-x86_64", "-m", "1024", "-nographic"])
-            .arg("-no-reboot")
-            .arg("-kernel")
-            .arg(&kernel.image)
-            .arg("-initrd")
-            .arg(initrd)
-            .args(["-append", "console=ttyS0 quiet panic=-1"])
-            .args(["-drive", &drive("root.img"), "-drive", &drive("bad.img")]),
-    )?;
+    let image = Image::make(root, &dir)?;
+    let programs = ["veritysetup", "fsverity"];
+    let ramdisk = kernel.ramdisk(&dir, &programs, &image.script())?;
+    let drives = ["root.img", "bad.img"].map(|name| dir.join(name));
+    let [whole, bad] = drives.each_ref().map(|image| Drive {
+        image,
+        read_only: false,
+    });
+    let machine = kernel.machine(&ramdisk, "", &[whole, bad]);
+    let log = Console::start(machine)?.off(Duration::from_secs(900))?;
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
     let mut missing = 0;
-    for line in image.expected() {
-        let times = lines.iter().filter(|found| found.ends_with(&line)).count();
-        let verdict = if times > 0 { "as expected" } else { "MISSING" };
-        missing += u32::from(times == 0);
+    let expected = image.expected();
+    for line in &expected {
+        let found = lines.iter().any(|found| found.ends_with(line));
+        let verdict = if found { "as expected" } else { "MISSING" };
+        missing += u32::from(!found);
         println!("{verdict}: {line}");
     }
     println!("kernel {}", kernel.version);
     // What the kernel changed is sound, and so is what it left.
-    for name in ["root.img", "bad.img"] {
-        succeed(system("e2fsck").arg("-fn").arg(dir.join(name)))?;
+    for image in &drives {
+        succeed(system("e2fsck").arg("-fn").arg(image))?;
     }
     if missing > 0 {
         return Err(format!("{missing} are missing in:\n{log}"));
     }
+    if record {
+        let seen: Vec<String> = STEPS.iter().map(|step| format!("- {step}\n")).collect();
+        let text = format!(
+            "{}\nDebian's kernel {} in QEMU said as expected, of {} files of up to {} MiB:\n\n{}\
+             - fs-verity: the digests that `fsverity digest` computes, and the content\n\n\
+             `e2fsck -fn` found nothing in what it left.\n",
+            record::machine(root, &["qemu-system-x86", "fsverity", "cryptsetup-bin"])?,
+            kernel.version,
+            FILES.len(),
+            FILES.iter().map(|(_, len)| len >> 20).max().unwrap_or(0),
+            seen.concat(),
+        );
+        record::write(root, "verity", &text)?;
+    }
     Ok(())
 }
 
-/// A kernel of Debian, unpacked.
-struct Kernel {
-    image: PathBuf,
-    version: String,
-    files: PathBuf,
-}
-
-impl Kernel {
-    fn get(dir: &Path, package: Option<&str>) -> Done<Self> {
-        let package = match package {
-            Some(name) => name.to_owned(),
-            None => {
-                let said = succeed(system("apt-cache").args(["depends", "linux-image-amd64"]))?;
-                let name = said
-                    .split_whitespace()
-                    .find(|w| w.starts_with("linux-image-6"));
-                name.ok_or("which package is the kernel's is not known: --package")?
-                    .to_owned()
-            }
-        };
-        let files = dir.join(&package);
-        let version = package.trim_start_matches("linux-image-").to_owned();
-        let image = files.join(format!("boot/vmlinuz-{version}"));
-        if !image.exists() {
-            make(&files)?;
-            succeed(
-                system("apt-get")
-                    .args(["download", &package])
-                    .current_dir(dir),
-            )?;
-            let archives = fs::read_dir(dir).map_err(|e| e.to_string())?.flatten();
-            let archive = archives.map(|entry| entry.path()).find(|path| {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with(&format!("{package}_"))
-            });
-            let archive = archive.ok_or("apt-get left no package")?;
-            succeed(system("dpkg-deb").arg("-x").arg(archive).arg(&files))?;
-            succeed(system("depmod").arg("-b").arg(&files).arg(&version))?;
-        }
-        Ok(Self {
-            image,
-            version,
-            files,
-        })
-    }
-
-    /// Copies the modules into the files of the machine.
-    fn copy_modules(&self, to: &Path) -> Done<()> {
-        let below = Path::new("lib/modules").join(&self.version);
-        let list = self.files.join(&below).join("modules.dep");
-        let list = fs::read_to_string(list).map_err(|e| e.to_string())?;
-        let mut needed = BTreeSet::new();
-        for module in MODULES {
-            let own = format!("/{module}.ko:");
-            if let Some(line) = list.lines().find(|line| line.contains(&own)) {
-                needed.extend(line.split([' ', ':']).filter(|path| !path.is_empty()));
-            }
-        }
-        for path in needed {
-            copy(
-                &self.files.join(&below).join(path),
-                &to.join(&below).join(path),
-            )?;
-        }
-        succeed(system("depmod").arg("-b").arg(to).arg(&self.version)).map(drop)
-    }
-}
+/// What the machine says when it has done a thing, beside what files are.
+const STEPS: &[&str] = &[
+    "dm-verity: mounted",
+    "dm-verity: a changed block is refused",
+    "fs-verity: a changed block is refused",
+    "fs-verity: what is before the changed block is read",
+    "fs-verity: writing is refused",
+    "fs-verity: files are moved and removed",
+    "fs-verity: the rest is written to",
+];
 
 /// The images, and what Linux has to say of them.
 struct Image {
     digests: Vec<String>,
+    /// The sum of what comes before the changed block.
+    before: String,
     root_hash: String,
     offset: String,
 }
 
 impl Image {
-    fn make(dir: &Path) -> Done<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        succeed(Command::new(cargo).args(["build", "-q", "-p", "extant-cli"]))?;
+    fn make(root: &Path, dir: &Path) -> Done<Self> {
+        let extant = build_extant(root)?;
         let tree = dir.join("tree");
         let sealed = tree.join("sealed");
-        make(&sealed)?;
+        make_dir(&sealed)?;
         let mut state = 7_u64;
         let mut digests = Vec::new();
         for (name, len) in FILES {
@@ -208,47 +178,36 @@ impl Image {
             let sum = sum.split_whitespace().next().unwrap_or_default();
             digests.push(format!("{sum}  /mnt/sealed/{name}"));
         }
+        let mut head = system("sh");
+        head.arg("-c").arg(format!(
+            "head -c {} \"$0\" | sha256sum | cut -c 1-64",
+            CHANGED * 4096
+        ));
+        let before = succeed(head.arg(sealed.join("large")))?.trim().to_owned();
         let image = dir.join("root.img");
-        let mut mkfs = Command::new(root().join("target/debug/extant"));
+        let mut mkfs = Command::new(extant);
         mkfs.arg("mkfs").arg(&image).arg("--from").arg(&tree);
         mkfs.args(["--size", "64M", "--block-size", "4K", "--force", "--json"]);
         mkfs.args(["--fs-verity", "/sealed", "--dm-verity", "append"]);
         let made = succeed(&mut mkfs)?;
-        let field = |name: &str| {
-            let after = made.split(&format!("\"{name}\":")).nth(1)?;
-            let value = after.split([',', '}']).next()?;
-            Some(value.trim_matches('"').to_owned())
-        };
         // The other one has one byte of a file changed.
         let bad = dir.join("bad.img");
         copy(&image, &bad)?;
         let request = format!("bmap /sealed/large {CHANGED}");
         let block = succeed(system("debugfs").args(["-R", &request]).arg(&bad))?;
         let at = block.trim().parse::<u64>().map_err(|e| e.to_string())? * 4096;
-        let file = fs::File::options().read(true).write(true).open(&bad);
-        let file = file.map_err(|e| e.to_string())?;
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at)
-            .and_then(|()| file.write_all_at(&[byte[0] ^ 1], at))
-            .map_err(|e| e.to_string())?;
+        flip(&bad, at)?;
         Ok(Self {
             digests,
-            root_hash: field("root_hash").ok_or("extant tells no root hash")?,
-            offset: field("hash_offset").ok_or("extant tells no offset")?,
+            before,
+            root_hash: json_field(&made, "root_hash")?,
+            offset: json_field(&made, "hash_offset")?,
         })
     }
 
     /// Lines that the console ends with or has.
     fn expected(&self) -> Vec<String> {
-        let steps = [
-            "dm-verity: mounted",
-            "dm-verity: a changed block is refused",
-            "fs-verity: a changed block is refused",
-            "fs-verity: writing is refused",
-            "fs-verity: files are moved and removed",
-            "fs-verity: the rest is written to",
-        ];
-        let steps = steps.map(str::to_owned).into_iter();
+        let steps = STEPS.iter().map(|&step| step.to_owned());
         steps.chain(self.digests.iter().cloned()).collect()
     }
 
@@ -256,24 +215,20 @@ impl Image {
     fn script(&self) -> String {
         let (root_hash, offset) = (&self.root_hash, &self.offset);
         let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
-        let (names, modules) = (names.join(" "), MODULES.join(" "));
+        let (names, before, sum) = (names.join(" "), CHANGED * 4096, &self.before);
         format!(
-            "#!/bin/busybox sh\n\
-             /bin/busybox --install -s /bin\n\
-             export PATH=/bin\n\
-             mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
-             for module in {modules}; do modprobe $module; done\n\
+            "refused() {{ cat $1 2>&1 > /dev/null | grep -q 'Input/output error'; }}\n\
              open() {{ veritysetup open $1 $2 $1 {root_hash} --hash-offset={offset}; }}\n\
              open /dev/vda root && mount -t ext4 -o ro /dev/mapper/root /mnt && echo dm-verity: mounted\n\
              for file in {names}; do fsverity measure /mnt/sealed/$file; sha256sum /mnt/sealed/$file; done\n\
              umount /mnt; veritysetup close root\n\
              open /dev/vdb bad && mount -t ext4 -o ro /dev/mapper/bad /mnt\n\
-             test -e /mnt/sealed/large && ! cat /mnt/sealed/large > /dev/null && \
-             echo dm-verity: a changed block is refused\n\
+             refused /mnt/sealed/large && echo dm-verity: a changed block is refused\n\
              umount /mnt; veritysetup close bad\n\
              mount -t ext4 /dev/vdb /mnt\n\
-             test -e /mnt/sealed/large && ! cat /mnt/sealed/large > /dev/null && \
-             echo fs-verity: a changed block is refused\n\
+             refused /mnt/sealed/large && echo fs-verity: a changed block is refused\n\
+             head -c {before} /mnt/sealed/large | sha256sum | grep -q {sum} && \
+             echo fs-verity: what is before the changed block is read\n\
              (echo more >> /mnt/sealed/one) || echo fs-verity: writing is refused\n\
              mv /mnt/sealed/one /mnt/moved && rm /mnt/sealed/levels && \
              echo fs-verity: files are moved and removed\n\
@@ -281,45 +236,4 @@ impl Image {
              poweroff -f\n"
         )
     }
-}
-
-/// Makes the files that the machine boots with.
-fn ramdisk(dir: &Path, kernel: &Kernel, image: &Image) -> Done<PathBuf> {
-    let files = dir.join("ramdisk");
-    let _ = fs::remove_dir_all(&files);
-    for name in ["bin", "proc", "sys", "dev", "mnt", "run"] {
-        make(&files.join(name))?;
-    }
-    kernel.copy_modules(&files)?;
-    for program in ["busybox", "veritysetup", "fsverity"] {
-        let path = succeed(system("sh").args(["-c", &format!("command -v {program}")]))?;
-        copy(Path::new(path.trim()), &files.join("bin").join(program))?;
-        for library in succeed(system("ldd").arg(path.trim()))?.split_whitespace() {
-            if let Some(below) = library.strip_prefix('/') {
-                copy(Path::new(library), &files.join(below))?;
-            }
-        }
-    }
-    let init = files.join("init");
-    fs::write(&init, image.script()).map_err(|e| e.to_string())?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
-    let made = dir.join("ramdisk.cpio");
-    succeed(
-        system("bsdtar")
-            .args(["--format=newc", "-cf"])
-            .arg(&made)
-            .arg(".")
-            .current_dir(&files),
-    )?;
-    Ok(made)
-}
-
-fn make(dir: &Path) -> Done<()> {
-    fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))
-}
-
-fn copy(from: &Path, to: &Path) -> Done<()> {
-    make(to.parent().unwrap_or(to))?;
-    let copied = fs::copy(from, to).map(drop);
-    copied.map_err(|e| format!("{}: {e}", from.display()))
 }
