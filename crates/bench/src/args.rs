@@ -109,7 +109,7 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=16_777_216))]
     pub(crate) image_mib: u64,
 
-    /// Entries of the source tree of `build`, `extract` and `compare`
+    /// Entries of the source tree of `build`, `sources`, `extract` and `compare`
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) entries: u64,
 
@@ -133,8 +133,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1_048_576))]
     pub(crate) stream_mib: u64,
 
-    /// The command that `remote` and `compare` measure [default: `extant` in the folder of this
-    /// program]
+    /// The command that `remote`, `sources` and `compare` measure [default: `extant` in the folder
+    /// of this program]
     #[arg(long)]
     pub(crate) extant: Option<PathBuf>,
 
@@ -169,6 +169,8 @@ pub(crate) enum WorkloadName {
     Build,
     /// Write the files of an image into a directory
     Extract,
+    /// Make images from a directory and from ten layers, beside what reading these costs
+    Sources,
     /// Compare two images, and make one like a directory, by the command `extant`
     Compare,
     /// Create, stat and unlink many empty files
@@ -250,6 +252,10 @@ pub(crate) enum Side {
     Mke2fs,
     /// `genext2fs`
     Genext2fs,
+    /// `tar -c` into a pipe
+    Tar,
+    /// The command with one archive in the place of layers
+    OneTar,
     /// `debugfs rdump`
     Debugfs,
     /// The backing file without a file system
@@ -284,6 +290,8 @@ impl Side {
             Self::BaselineCapped => "baseline-512",
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
+            Self::Tar => "tar",
+            Self::OneTar => "one-tar",
             Self::Debugfs => "debugfs",
             Self::Raw => "raw",
             Self::Memcpy => "memcpy",

@@ -106,6 +106,7 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
         WorkloadName::Live => Box::new(workload::live::Live::prepare(config)?),
         WorkloadName::Age => Box::new(workload::age::Age::prepare(config)?),
         WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
+        WorkloadName::Sources => Box::new(workload::sources::Sources::prepare(config)?),
         WorkloadName::Compare => Box::new(workload::compare::Compare::prepare(config)?),
         WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
         WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),

@@ -32,8 +32,12 @@ use std::path::Path;
 /// that cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let parts = chosen(config)?;
-    let runs_the_command =
-        |workload| matches!(workload, WorkloadName::Remote | WorkloadName::Compare);
+    let runs_the_command = |workload| {
+        matches!(
+            workload,
+            WorkloadName::Remote | WorkloadName::Sources | WorkloadName::Compare
+        )
+    };
     if parts.iter().any(|part| runs_the_command(part.workload)) {
         workload::remote::check(config)?;
     }

@@ -105,6 +105,12 @@ pub(super) const PARTS: &[Part] = &[
     )
     .against(&[Side::Kernel, Side::Mke2fs, Side::Genext2fs]),
     Part::of(
+        "sources",
+        WorkloadName::Sources,
+        "Images from that directory beside `tar -c`, and from ten layers beside one archive, by the command.",
+    )
+    .against(&[Side::Tar, Side::OneTar]),
+    Part::of(
         "extract",
         WorkloadName::Extract,
         "All files of such an image into a directory.",

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Image size for a tree of `bytes` bytes: room for every peer's overhead, in MiB.
-fn image_mib(bytes: u64) -> u64 {
+pub(crate) fn image_mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20) * 14 / 10 + 256
 }
 
@@ -177,7 +177,7 @@ impl Workload for Build {
 type Reader = dyn Fn(&str) -> Result<Vec<u8>, String>;
 
 /// `e2fsck -fn`, then a sample of files read back by a reader that did not write them.
-fn check_image(side: Side, image: &Path, tree: &SourceTree) -> Result<(), String> {
+pub(crate) fn check_image(side: Side, image: &Path, tree: &SourceTree) -> Result<(), String> {
     check::e2fsck(image)?;
     let read: Box<Reader> = if side == Side::Genext2fs {
         // An ext2 without file types in its directories, which ext4-view does not read.

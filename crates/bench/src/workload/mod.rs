@@ -17,6 +17,7 @@ pub(crate) mod overwrite;
 mod pattern;
 pub(crate) mod remote;
 pub(crate) mod smallfiles;
+pub(crate) mod sources;
 pub(crate) mod sparse;
 pub(crate) mod stream;
 

@@ -3,6 +3,7 @@
 mod compare;
 mod remote;
 mod report;
+mod sources;
 
 use extant_testkit::require;
 use serde_json::Value;
