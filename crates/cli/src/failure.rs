@@ -1,5 +1,6 @@
 //! Why a command failed, and the exit code for it.
 
+use crate::closed;
 use crate::commands::e2fsprogs::Called;
 use crate::image_path::shown;
 use extant_image::ImageLocation;
@@ -75,6 +76,7 @@ impl From<io::Error> for Failure {
         if e.kind() == io::ErrorKind::BrokenPipe {
             Self::PipeClosed
         } else {
+            let e = closed::why_not_written(e);
             Self::Failed(format!("cannot write the output: {e}"))
         }
     }

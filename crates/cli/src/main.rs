@@ -13,6 +13,7 @@
 //! | `container` | images made in a format: which one, and the files it takes |
 //! | `log` | what a mount tells of while it runs |
 //! | `failure` | why a command failed, and the exit code for it |
+//! | `closed` | standard input and output that the program was started without |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
 //! | `names` | what an image calls the owners of its files |
@@ -40,6 +41,11 @@ mod acl;
 mod allocator;
 mod args;
 mod chunks;
+#[allow(
+    unsafe_code,
+    reason = "code that runs before `main` is named in a section of the program"
+)]
+mod closed;
 mod commands;
 mod container;
 mod failure;

@@ -27,6 +27,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "the allocator takes its options by calls into C",
     ),
     (
+        "crates/cli/src/closed.rs",
+        "code that runs before `main` is named in a section of the program",
+    ),
+    (
         "crates/format/src/side_by_side.rs",
         "calls an instruction after it asked whether the processor has it",
     ),

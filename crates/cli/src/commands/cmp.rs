@@ -1,6 +1,7 @@
 //! `extant cmp`.
 
 use crate::args::{Cmp, Whereabouts};
+use crate::closed;
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
 use crate::images::Images;
@@ -247,6 +248,7 @@ impl Source {
     fn open(operand: &OsStr, skip: u64, images: &mut Images<'_>) -> Outcome<Self> {
         let name = Escaped(operand.as_bytes()).to_string();
         if operand == "-" {
+            closed::check_input()?;
             let source = Self::Host {
                 file: Box::new(io::stdin()),
                 left: None,

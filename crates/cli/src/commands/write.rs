@@ -1,6 +1,7 @@
 //! `extant write`.
 
 use crate::args::{Whereabouts, Write};
+use crate::closed;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::Images;
@@ -26,6 +27,7 @@ const MODE: u16 = 0o644;
 const PRIVATE: u16 = 0o600;
 
 pub(super) fn run(args: &Write, location: &Whereabouts) -> Outcome {
+    closed::check_input()?;
     run_from(args, location, &mut io::stdin().lock())
 }
 

@@ -1,6 +1,7 @@
 //! `extant xattr`.
 
 use crate::args::{Whereabouts, Xattr, XattrDo};
+use crate::closed;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::images::change_each;
@@ -102,6 +103,7 @@ fn list(fs: &Filesystem, from: &ImagePath, path: PathBuf, values: bool) -> Outco
 fn bytes(text: &std::ffi::OsStr) -> Outcome<Vec<u8>> {
     let text = text.as_bytes();
     if text == b"-" {
+        closed::check_input()?;
         let mut value = Vec::new();
         // One more than any value may have is refused by the image.
         std::io::stdin()

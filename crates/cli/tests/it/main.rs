@@ -7,6 +7,7 @@ mod carriers;
 mod chains;
 mod checking;
 mod chunks;
+mod closed_streams;
 mod comparing;
 mod completing;
 mod container_images;

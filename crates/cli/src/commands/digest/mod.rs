@@ -9,6 +9,7 @@ mod list;
 mod sum;
 
 use crate::args::{Algorithm, Digest, Whereabouts};
+use crate::closed;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::ImagePath;
 use crate::images::{Images, Problems};
@@ -221,6 +222,7 @@ fn check<'a>(
     let shown = Escaped(list.as_bytes());
     let cannot = |e: io::Error| Failure::new(format!("{shown} cannot be read: {e}"));
     let mut lines: Box<dyn BufRead> = if list == "-" {
+        closed::check_input()?;
         Box::new(BufReader::new(io::stdin()))
     } else {
         Box::new(BufReader::new(File::open(list).map_err(cannot)?))

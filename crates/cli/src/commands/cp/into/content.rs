@@ -3,6 +3,7 @@
 use super::large;
 use super::make::Why;
 use super::plan::{Node, Origin, Reading, Told, id};
+use crate::closed;
 use crate::failure::in_image;
 use extant::{Error, Escaped, Filesystem};
 use extant_image::ImageLocation;
@@ -57,6 +58,9 @@ impl<'a> Content<'a> {
             }
             Origin::Input => {
                 let path = Path::new("standard input");
+                if closed::is_input_closed() {
+                    return Err(Why::Source(closed::INPUT_IS_CLOSED.to_owned()));
+                }
                 let input = std::io::stdin().as_fd().try_clone_to_owned();
                 Ok(Self::Host {
                     path,
