@@ -26,7 +26,6 @@ once into target/debian, and each time by mkosi. What it makes is in namespaces 
 
 /// Programs that it needs with any builder, and their packages.
 const PROGRAMS: &[(&str, &str)] = &[
-    ("cmp", "diffutils"),
     ("delpart", "util-linux"),
     ("diff", "diffutils"),
     ("dumpe2fs", "e2fsprogs"),
