@@ -52,7 +52,7 @@ pub use deleted::{Deleted, DeletedFile, DeletedName, Source, Verdict};
 pub use error::{Error, Result};
 pub use extant_jbd2::Check;
 pub use log::{FastCommitTag, ImageView, JournalView, LogState, LogView, TransactionView};
-pub use uses::Use;
+pub use uses::{BlockUse, Use};
 
 use extant_blockdev::SharedDevice;
 use journal::Journal;

@@ -160,7 +160,7 @@ impl Rescue {
         let mut wanted: Vec<u64> = images.map(|view| view.image.home.get()).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let uses = of_blocks(volume, journal, &wanted)?;
+        let uses = of_blocks(volume, Some(journal), &wanted)?;
         let owners: HashSet<Ino> = uses.values().filter_map(Use::ino).collect();
         let tree = Tree::read(volume, &owners)?;
         let log = journal.log()?;

@@ -1,13 +1,15 @@
 //! What a block is used for.
 
+use crate::Rescue;
 use crate::error::Result;
 use crate::journal::Journal;
 use crate::maps::{Piece, has_map, runs_in_place};
+use crate::tree::Tree;
 use crate::volume::Volume;
 use extant_format::dir::entries;
 use extant_format::inode::{FileType, Inode, InodeFlags};
-use extant_format::{Group, Ino, xattr};
-use std::collections::HashMap;
+use extant_format::{Group, Ino, Pblk, xattr};
+use std::collections::{HashMap, HashSet};
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,10 +102,51 @@ impl Use {
     }
 }
 
+/// What a block is used for, and by which file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockUse {
+    /// The block.
+    pub block: Pblk,
+    /// What it is used for now; of a block that nothing owns, what its content looks like.
+    pub used_for: Use,
+    /// The path of the file or directory that it belongs to, where that is known.
+    pub path: Option<Vec<u8>>,
+}
+
+impl Rescue {
+    /// Returns what each of these blocks is used for now, in the order in which they are given. All
+    /// inodes are read once, and all directories if a block belongs to one of them.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn uses(&self, blocks: &[Pblk]) -> Result<Vec<BlockUse>> {
+        let volume = &self.volume;
+        let mut wanted: Vec<u64> = blocks.iter().map(|block| block.get()).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let uses = of_blocks(volume, self.journal.as_ref(), &wanted)?;
+        let owners: HashSet<Ino> = uses.values().filter_map(Use::ino).collect();
+        let tree = Tree::read(volume, &owners)?;
+        let told = blocks.iter().map(|&block| {
+            let used_for = match uses.get(&block.get()) {
+                Some(of) => *of,
+                None => by_content(volume, &volume.block(block.get())?),
+            };
+            let path = used_for.ino().and_then(|ino| tree.path(ino));
+            Ok(BlockUse {
+                block,
+                used_for,
+                path,
+            })
+        });
+        told.collect()
+    }
+}
+
 /// What each of these blocks, which are sorted, is used for now.
 pub(crate) fn of_blocks(
     volume: &Volume,
-    journal: &Journal,
+    journal: Option<&Journal>,
     wanted: &[u64],
 ) -> Result<HashMap<u64, Use>> {
     let mut found = HashMap::with_capacity(wanted.len());
@@ -119,12 +162,17 @@ pub(crate) fn within(sorted: &[u64], start: u64, len: u64) -> &[u64] {
     sorted.get(from..to).unwrap_or_default()
 }
 
-fn fixed(volume: &Volume, journal: &Journal, wanted: &[u64], found: &mut HashMap<u64, Use>) {
+fn fixed(
+    volume: &Volume,
+    journal: Option<&Journal>,
+    wanted: &[u64],
+    found: &mut HashMap<u64, Use>,
+) {
     let geo = &volume.geo;
     for block in wanted {
         if *block >= geo.blocks_count() {
             found.insert(*block, Use::Outside);
-        } else if journal.contains(*block) {
+        } else if journal.is_some_and(|journal| journal.contains(*block)) {
             found.insert(*block, Use::Journal);
         }
     }

@@ -474,6 +474,7 @@ Examples:
   extant map rootfs.img --svg map.svg
   extant map rootfs.img --used --json
   extant map rootfs.img --used --bmap > rootfs.img.bmap
+  extant map rootfs.img --block 2000 --block 1
 
 In the picture, hold the pointer over a colour to see its meaning and the block it begins at. With \
 --bmap, the map is what bmaptool reads: `bmaptool copy --bmap rootfs.img.bmap rootfs.img /dev/sdX` \
@@ -494,6 +495,10 @@ pub(crate) struct Map {
     /// With --used, a block map of bmaptool's format (2.0), with a SHA-256 of each range
     #[arg(long, requires = "used", conflicts_with = "json")]
     pub(crate) bmap: bool,
+    /// Only what this block of the file system is used for, and by which file; may be given more
+    /// than once. With --json, one object per line
+    #[arg(long, value_name = "N", conflicts_with_all = ["svg", "used"])]
+    pub(crate) block: Vec<u64>,
 }
 
 /// Check whether an image is consistent

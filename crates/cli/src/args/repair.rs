@@ -154,6 +154,12 @@ pub(crate) struct Tune {
     /// Mounts since the last check
     #[arg(long, value_name = "N")]
     pub(crate) mount_count: Option<u16>,
+    /// Where it was mounted last, as it says itself, at most 63 bytes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) last_mounted: Option<OsString>,
+    /// Mount options that Linux takes before those it is given, as text, at most 63 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) mount_string: Option<OsString>,
 }
 
 impl Tune {
@@ -175,6 +181,8 @@ impl Tune {
         let names = self.label.is_some()
             || self.uuid.is_some()
             || self.errors.is_some()
+            || self.last_mounted.is_some()
+            || self.mount_string.is_some()
             || self.hash.is_some();
         let lists = [&self.mount_options, &self.features, &self.quota];
         let lists = lists.iter().any(|list| !list.is_empty());

@@ -10,7 +10,7 @@ use crate::time::rfc3339;
 use extant_format::inode::Timestamp;
 use extant_format::jbd2::{BlockType, CompatFeatures, IncompatFeatures, JournalSuperblock};
 use extant_format::{Pblk, Tid};
-use extant_rescue::{FastCommitTag, ImageView, JournalView, LogState, TransactionView, Use};
+use extant_rescue::{FastCommitTag, ImageView, JournalView, LogState, TransactionView};
 use serde::Serialize;
 use std::io::Write;
 
@@ -148,7 +148,7 @@ impl ImageLine {
             at: view.image.at,
             checksum: checksum(view.image.check),
             escaped: view.image.escaped,
-            used_for: used_for(&view.used_for),
+            used_for: rescue::used_for(&view.used_for),
             inode: view.used_for.ino().map(extant_format::Ino::get),
             path,
             path_hex,
@@ -285,7 +285,7 @@ fn transaction(output: &mut Output, view: &TransactionView, brief: bool) -> std:
             "  {:>8}  block {}: {}{}",
             image.image.at,
             image.image.home.get(),
-            used_for(&image.used_for),
+            rescue::used_for(&image.used_for),
             note(checksum(image.image.check))
         )?;
         if let Some(path) = &image.path {
@@ -386,39 +386,4 @@ fn features(sb: &JournalSuperblock) -> Vec<String> {
         .map(|bit| name(CompatFeatures::bit_name(bit), bit))
         .chain(incompat.map(|bit| name(IncompatFeatures::bit_name(bit), bit)))
         .collect()
-}
-
-/// What a block is used for, in words.
-fn used_for(of: &Use) -> String {
-    match of {
-        Use::Superblock => "superblock".to_owned(),
-        Use::GroupDescriptors => "group descriptors".to_owned(),
-        Use::ReservedDescriptors => "kept for group descriptors".to_owned(),
-        Use::BlockBitmap(group) => format!("block bitmap of group {}", group.get()),
-        Use::InodeBitmap(group) => format!("inode bitmap of group {}", group.get()),
-        Use::InodeTable {
-            group,
-            first,
-            count,
-        } => format!(
-            "inode table of group {}, inodes {} to {}",
-            group.get(),
-            first.get(),
-            first.get().saturating_add(*count).saturating_sub(1)
-        ),
-        Use::Journal => "journal".to_owned(),
-        Use::MultipleMount => "multiple-mount protection".to_owned(),
-        Use::Directory { ino, lblk } => format!("directory {}, its block {lblk}", ino.get()),
-        Use::MapNode { ino } => format!("map of inode {}", ino.get()),
-        Use::Attributes { ino } => format!("attributes of inode {}", ino.get()),
-        Use::Quota { ino } => format!("quota file, inode {}", ino.get()),
-        Use::OrphanFile { ino } => format!("orphan file, inode {}", ino.get()),
-        Use::Resize => "resize inode".to_owned(),
-        Use::Data { ino, lblk } => format!("data of inode {}, its block {lblk}", ino.get()),
-        Use::FormerDirectory => "once a directory".to_owned(),
-        Use::FormerMapNode => "once a map".to_owned(),
-        Use::FormerAttributes => "once attributes".to_owned(),
-        Use::Outside => "outside of the file system".to_owned(),
-        _ => "nothing any more".to_owned(),
-    }
 }

@@ -1,10 +1,11 @@
-//! What `log`, `deleted` and `recover` share: opening an image whose past is looked at.
+//! What `log`, `deleted`, `recover` and `map --block` share: opening an image that is looked at as
+//! it lies, and what its blocks are used for.
 
 use crate::args::Whereabouts;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{how, journal_device, shown};
 use extant_image::ImageLocation;
-use extant_rescue::Rescue;
+use extant_rescue::{Rescue, Use};
 
 /// Opens an image to look at its past.
 pub(super) fn open(image: &ImageLocation, location: &Whereabouts) -> Outcome<Rescue> {
@@ -30,5 +31,40 @@ pub(super) fn named(image: &ImageLocation, e: extant_rescue::Error) -> Failure {
     match e {
         extant_rescue::Error::Device(e) => Failure::new(e),
         e => Failure::new(format!("{}: {e}", shown(image))),
+    }
+}
+
+/// What a block is used for, in words.
+pub(super) fn used_for(of: &Use) -> String {
+    match of {
+        Use::Superblock => "superblock".to_owned(),
+        Use::GroupDescriptors => "group descriptors".to_owned(),
+        Use::ReservedDescriptors => "kept for group descriptors".to_owned(),
+        Use::BlockBitmap(group) => format!("block bitmap of group {}", group.get()),
+        Use::InodeBitmap(group) => format!("inode bitmap of group {}", group.get()),
+        Use::InodeTable {
+            group,
+            first,
+            count,
+        } => format!(
+            "inode table of group {}, inodes {} to {}",
+            group.get(),
+            first.get(),
+            first.get().saturating_add(*count).saturating_sub(1)
+        ),
+        Use::Journal => "journal".to_owned(),
+        Use::MultipleMount => "multiple-mount protection".to_owned(),
+        Use::Directory { ino, lblk } => format!("directory {}, its block {lblk}", ino.get()),
+        Use::MapNode { ino } => format!("map of inode {}", ino.get()),
+        Use::Attributes { ino } => format!("attributes of inode {}", ino.get()),
+        Use::Quota { ino } => format!("quota file, inode {}", ino.get()),
+        Use::OrphanFile { ino } => format!("orphan file, inode {}", ino.get()),
+        Use::Resize => "resize inode".to_owned(),
+        Use::Data { ino, lblk } => format!("data of inode {}, its block {lblk}", ino.get()),
+        Use::FormerDirectory => "once a directory".to_owned(),
+        Use::FormerMapNode => "once a map".to_owned(),
+        Use::FormerAttributes => "once attributes".to_owned(),
+        Use::Outside => "outside of the file system".to_owned(),
+        _ => "nothing any more".to_owned(),
     }
 }

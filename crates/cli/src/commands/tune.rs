@@ -20,7 +20,7 @@ use extant_format::{FormatError, Structure};
 use extant_fsck::Severity;
 use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -126,8 +126,11 @@ pub(super) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, exta
 }
 
 fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
+    let bytes = |text: &OsString| text.as_bytes().to_vec();
     let mut settings = tune::Settings {
-        label: args.label.as_ref().map(|label| label.as_bytes().to_vec()),
+        label: args.label.as_ref().map(bytes),
+        last_mounted: args.last_mounted.as_ref().map(bytes),
+        mount_options: args.mount_string.as_ref().map(bytes),
         reserved_blocks: args.reserved_blocks,
         reserved_user: args.reserved_user,
         reserved_group: args.reserved_group,

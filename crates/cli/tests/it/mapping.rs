@@ -1,7 +1,7 @@
 //! `map`: every block accounted for.
 
 use crate::support::{Place, extant, small_plan};
-use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::oracle::{assert_clean, debugfs, dumpe2fs_header};
 use extant_testkit::tool::tool;
 use std::os::unix::fs::FileExt;
 
@@ -90,8 +90,57 @@ fn a_file_is_shown_with_its_holes() {
         at += piece["len"].as_u64().unwrap();
     }
     assert_eq!(at, 4 << 20);
-    extant(["map", &format!("{image}:/etc")]).fails(1);
     extant(["map", &format!("{image}:/usr/lib/sparse")]).ok();
+}
+
+#[test]
+fn a_directory_is_shown_and_what_has_no_content_is_refused() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-b", "1024"]);
+    let map = extant(["map", "--json", &format!("{image}:/usr/lib")]);
+    let map = map.ok().json();
+    let blocks = debugfs(&place.join("fs.img"), "blocks /usr/lib");
+    let first = blocks.split_whitespace().next().unwrap();
+    let at = map["extents"][0]["device_offset"].as_u64().unwrap();
+    assert_eq!((at / 1024).to_string(), first);
+    assert_eq!(map["size"], map["extents"][0]["len"]);
+    extant(["map", &format!("{image}:/usr/pipe")]).fails(1);
+}
+
+#[test]
+fn a_block_is_told_by_its_use_and_by_the_file_that_has_it() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-b", "1024"]);
+    let blocks = debugfs(&place.join("fs.img"), "blocks /usr/lib/libtwo.so.6");
+    let second = blocks.split_whitespace().nth(1).unwrap();
+    let args = ["map", "--json", "--block", second, "--block", "1", &image];
+    let told = extant(args).ok().lines();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0]["block"].to_string(), second);
+    assert_eq!(told[0]["path"], "/usr/lib/libtwo.so.6");
+    let ino = told[0]["inode"].as_u64().unwrap();
+    assert_eq!(
+        told[0]["used_for"],
+        format!("data of inode {ino}, its block 1")
+    );
+    assert_eq!(told[1]["used_for"], "superblock");
+    assert!(told[1].get("path").is_none());
+    let text = extant(["map", "--block", "32767", "--block", "32768", &image]);
+    let text = text.ok().text();
+    assert_eq!(
+        text,
+        "block 32767: nothing\nblock 32768: outside of the file system\n"
+    );
+    // It is about whole images, as they lie.
+    let inside = format!("{image}:/usr");
+    for refused in [
+        &["map", "--block", "1", &inside][..],
+        &["map", "--block", "1", "--mend", &image],
+        &["map", "--block", "1", "--superblock", "auto", &image],
+        &["map", "--block", "1", "--used", &image],
+    ] {
+        extant(refused).fails(2);
+    }
 }
 
 #[test]

@@ -5,4 +5,5 @@ mod crafted;
 mod hostile_logs;
 mod log;
 mod support;
+mod uses;
 mod workload;

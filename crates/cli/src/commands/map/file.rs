@@ -1,11 +1,13 @@
 //! Where one file's blocks lie.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::image_path::ImagePath;
 use crate::output::Output;
 use crate::record::lossless;
 use crate::size::human;
-use extant::{Extent, Filesystem};
+use extant::{Extent, Filesystem, Metadata};
+use extant_core::ops;
+use extant_format::Ino;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -31,9 +33,7 @@ struct Piece {
 }
 
 pub(super) fn run(fs: &Filesystem, from: &ImagePath, as_json: bool) -> Outcome {
-    let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
-    let metadata = file.metadata();
-    let extents = file.extents().map_err(|e| from.failure(&e))?;
+    let (metadata, extents) = looked_up(fs, from)?;
     let pieces = with_holes(&extents, metadata.len());
     let mut output = Output::new();
     if as_json {
@@ -72,6 +72,21 @@ pub(super) fn run(fs: &Filesystem, from: &ImagePath, as_json: bool) -> Outcome {
         )?;
     }
     output.finish()
+}
+
+/// What is known of a file or a directory, and where its blocks lie.
+fn looked_up(fs: &Filesystem, from: &ImagePath) -> Outcome<(Metadata, Vec<Extent>)> {
+    let metadata = fs.metadata(&from.path).map_err(|e| from.failure(&e))?;
+    if metadata.is_dir() {
+        let engine = fs.engine();
+        let inode = engine.inode(Ino::new(metadata.ino()));
+        let extents = inode.and_then(|inode| ops::allocated(engine, &inode).collect());
+        let named = |e| Failure::new(format!("{}: {e}", from.shown()));
+        return Ok((metadata, extents.map_err(named)?));
+    }
+    let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
+    let extents = file.extents().map_err(|e| from.failure(&e))?;
+    Ok((metadata, extents))
 }
 
 /// The extents with the holes between and behind them.

@@ -6,7 +6,9 @@
 //! | `file` | where one file's blocks lie |
 //! | `svg` | the picture |
 //! | `used` | which blocks are used, also as a block map of bmaptool |
+//! | `block` | what single blocks are used for, and by which file |
 
+mod block;
 mod file;
 mod survey;
 mod svg;
@@ -25,6 +27,9 @@ use survey::{Kind, Survey};
 
 pub(super) fn run(args: &Map, location: &Whereabouts) -> Outcome {
     let from = ImagePath::parse(&args.path)?;
+    if !args.block.is_empty() {
+        return block::run(args, &from, location);
+    }
     let whole = from.open_whole(location, false)?;
     let fs = from.open_in(&whole, location)?;
     if from.has_path && from.path.as_os_str() != "/" {
