@@ -14,9 +14,11 @@ needed=(
     curl:curl
     debugfs:e2fsprogs
     dumpe2fs:e2fsprogs
+    e2cp:e2tools
     e2fsck:e2fsprogs
     fakeroot-pseudo:pseudo
     fakeroot:fakeroot
+    file:file
     fish:fish
     fsverity:fsverity
     fuse2fs:fuse2fs
@@ -29,6 +31,7 @@ needed=(
     gzip:gzip
     img2simg:android-sdk-libsparse-utils
     jq:jq
+    logsave:logsave
     losetup:mount
     lz4:lz4
     mke2fs:e2fsprogs
@@ -53,9 +56,11 @@ needed=(
     setfacl:acl
     setfiles:policycoreutils
     setpriv:util-linux
+    sfdisk:fdisk
     sgdisk:gdisk
     simg2img:android-sdk-libsparse-utils
     skopeo:skopeo
+    strings:binutils
     systemd-repart:systemd
     tar:tar
     umoci:umoci

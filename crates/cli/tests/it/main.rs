@@ -23,6 +23,7 @@ mod external_journal;
 mod fakeroot;
 mod fs_verity;
 mod fstrim_and_labels;
+mod habits;
 mod help;
 mod hostile_images;
 mod image_sources;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What identity, time and luck decide, or the order of steps.
-const VARYING: &[&str] = &[
+pub(crate) const VARYING: &[&str] = &[
     "Filesystem UUID",
     "Filesystem created",
     "Last mount time",
