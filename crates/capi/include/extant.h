@@ -110,8 +110,8 @@ int extant_open(const char *image, const struct extant_options *options, extant_
  * done since the last success of extant_sync() may be lost. NULL is allowed. */
 int extant_close(extant_fs *fs);
 /* Puts all changes of a file system that was opened with EXTANT_TRANSACTION into the image, as one transaction of its
- * journal, and closes the file system. A crash on the way leaves all of them or none. The handle is gone, also after an
- * error: nothing is changed then (-ENOSPC: it does not fit into the journal), unless extant_message() says that the device
+ * journal, or by way of free blocks, and closes the file system. A crash on the way leaves all of them or none. The handle
+ * is gone, also after an error: nothing is changed then (-ENOSPC: there is no room for it in either), unless extant_message() says that the device
  * failed in the moment of the commit (all or nothing is there), or after it (the next opening puts it in place). Others are closed as by extant_close(). NULL is allowed. */
 int extant_commit(extant_fs *fs);
 /* Makes everything durable that was done before. With EXTANT_TRANSACTION nothing is durable before extant_commit(). */

@@ -19,6 +19,10 @@ use std::sync::Arc;
 /// ([jbd2](https://docs.kernel.org/filesystems/ext4/journal.html)): Linux and e2fsck, should they
 /// be the first to look after a crash, find all of it or nothing.
 ///
+/// What does not fit into the journal, or has none, is written to free blocks first. While it goes
+/// to its places the superblock has a feature that nothing else knows: until the next opening here
+/// has finished the work, Linux does not mount the file system, and e2fsck does not touch it.
+///
 /// ```no_run
 /// use extant::Transaction;
 ///
@@ -47,6 +51,8 @@ pub struct Committed {
     pub new_blocks: u64,
     /// Blocks that went through the journal.
     pub journaled_blocks: u64,
+    /// Blocks that waited in free ones, for want of a journal that has room for them.
+    pub waited_blocks: u64,
 }
 
 impl Transaction {
@@ -54,11 +60,13 @@ impl Transaction {
     /// changes that are made as a whole. Nobody else can open it for writing meanwhile.
     ///
     /// Nothing is written to the image before [`Transaction::commit`]: a journal that was not
-    /// closed cleanly is replayed in the temporary file, and then by the commit.
+    /// closed cleanly is replayed in the temporary file, and then by the commit. There are two
+    /// exceptions. Changes of an earlier transaction that wait to be put in place are, and the
+    /// block of multiple-mount protection (`mmp`), where there is one, says that the image is open.
     ///
     /// # Errors
-    /// As for [`Filesystem::open_writable`]; when the file system has no journal, or has the
-    /// feature `mmp`; when there is no temporary file to be had.
+    /// As for [`Filesystem::open_writable`]; for a file system of revision 0 of the format, which
+    /// has no features; when there is no temporary file to be had.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let location = ImageLocation::parse(path.as_ref()).map_err(|e| {
             let source = extant_blockdev::DeviceError::from(e).into();
@@ -108,13 +116,34 @@ impl Transaction {
         &self.fs
     }
 
+    /// Closes the file system, has `change` change its device as it is with the changes so far, and
+    /// opens it again: for what is done to file systems that are not open, such as giving one
+    /// another UUID. What was opened before can be read on, and changed no more.
+    ///
+    /// # Errors
+    /// What `change` returns; a file system that cannot be closed, or opened again. Then nothing
+    /// can be committed any more.
+    pub fn change_closed<E: From<Error>>(
+        &mut self,
+        change: impl FnOnce(&SharedDevice) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let changed = self
+            .staged
+            .change_closed(|device| change(device).map_err(Failed::Theirs));
+        self.fs = Filesystem::mounted(Arc::clone(self.staged.fs()));
+        changed.map_err(|e| match e {
+            Failed::Engine(e) => whole(&self.name, e).into(),
+            Failed::Theirs(e) => e,
+        })
+    }
+
     /// Puts the changes into the image. They are durable when this returns.
     ///
     /// # Errors
-    /// When what has to go through the journal at once does not fit, or the device fails: nothing
-    /// is changed then. A device that fails in the moment of the commit, or after it, gives an
-    /// error that says so: then all of it is there or nothing, or the next opening for writing,
-    /// here or under Linux, puts the changes in place.
+    /// When what is changed in place fits neither into the journal nor into free blocks, or the
+    /// device fails: nothing is changed then. A device that fails in the moment of the commit, or
+    /// after it, gives an error that says so: then all of it is there or nothing, or the next
+    /// opening for writing puts the changes in place.
     pub fn commit(self) -> Result<Committed> {
         let Self { fs, staged, name } = self;
         let report = staged.commit().map_err(|e| whole(&name, e))?;
@@ -122,6 +151,7 @@ impl Transaction {
         Ok(Committed {
             new_blocks: report.placed,
             journaled_blocks: report.logged,
+            waited_blocks: report.waited,
         })
     }
 }
@@ -153,6 +183,18 @@ impl Filesystem {
         let done = change(transaction.filesystem())?;
         transaction.commit()?;
         Ok(done)
+    }
+}
+
+/// Why a closed file system was not changed.
+enum Failed<E> {
+    Engine(EngineError),
+    Theirs(E),
+}
+
+impl<E> From<EngineError> for Failed<E> {
+    fn from(e: EngineError) -> Self {
+        Self::Engine(e)
     }
 }
 

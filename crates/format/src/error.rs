@@ -51,6 +51,8 @@ pub enum Structure {
     FastCommit,
     /// A quota file.
     Quota,
+    /// The log of changes that wait to be put in place.
+    Waiting,
 }
 
 impl fmt::Display for Structure {
@@ -77,6 +79,7 @@ impl fmt::Display for Structure {
             Self::JournalBlock => "journal block",
             Self::FastCommit => "fast-commit record",
             Self::Quota => "quota file",
+            Self::Waiting => "log of changes that wait",
         })
     }
 }

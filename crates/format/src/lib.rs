@@ -22,6 +22,7 @@
 //! | [`orphan_file`] | blocks of the orphan file |
 //! | [`quota`] | quota files: a tree of what users, groups and projects use |
 //! | [`superblock`] | the superblock |
+//! | [`waiting`] | changes that wait to be put in place, as this engine notes them |
 //! | [`xattr`] | extended attributes: in the inode, in a block, in inodes of their own |
 //! | [`checksum`] | CRC32C as ext4 uses it, CRC16 of old group descriptors |
 //!
@@ -59,6 +60,7 @@ pub mod quota;
 mod side_by_side;
 pub mod superblock;
 pub mod types;
+pub mod waiting;
 pub mod xattr;
 
 pub use error::{Expected, FormatError, FormatResult, Structure};

@@ -67,6 +67,7 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
     if why.is_checksum()
         && let Ok(sb) = Superblock::parse_unverified(&bytes)
     {
+        half_way::refuse(&sb)?;
         sink.format(Code::SuperblockChecksum, Place::FILE_SYSTEM, why);
         return Ok(sb);
     }

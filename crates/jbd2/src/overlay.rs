@@ -36,6 +36,19 @@ impl ReplayedBlocks {
         }
     }
 
+    /// Returns images that lie as they are in blocks of the log's device, each as where it belongs
+    /// and where it is.
+    pub fn of(block_size: BlockSize, images: impl IntoIterator<Item = (Pblk, Pblk)>) -> Self {
+        let escaped = false;
+        let images = images.into_iter();
+        Self {
+            block_size,
+            images: images
+                .map(|(home, at)| (home, Image { at, escaped }))
+                .collect(),
+        }
+    }
+
     pub(crate) fn insert(&mut self, block: Pblk, image: Image) {
         self.images.insert(block, image);
     }

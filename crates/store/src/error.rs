@@ -118,27 +118,28 @@ pub enum Error {
     /// This file system cannot be changed as a whole or not at all (EOPNOTSUPP).
     #[error("changes cannot be made as a whole here: {0}")]
     NotAtOnce(&'static str),
-    /// What has to go through the journal at once is more than it has room for (ENOSPC).
+    /// Changes fit neither into the journal nor into blocks that are free, where they could wait
+    /// (ENOSPC).
     #[error(
-        "changes that are made as a whole have to fit into the journal: these need {needed} blocks \
-         of it, and it has {capacity}"
+        "changes that are made as a whole have to fit into the journal, or into free blocks until they are in \
+         place: these need {needed} free blocks, and there are {capacity}"
     )]
     TooManyChanges {
-        /// Blocks of the journal that the changes need, or more than that.
+        /// Blocks that the changes need.
         needed: u64,
-        /// Blocks that it has.
+        /// Blocks that are free before and after them.
         capacity: u64,
     },
-    /// The device failed while changes were committed that are made as a whole: all of them are in
-    /// the journal, or none (the errno of the cause).
+    /// The device failed while changes were committed that are made as a whole: all of them are
+    /// made, or none (the errno of the cause).
     #[error(
         "the device failed in the moment of the commit, so either all of the changes are made or none, which \
          the next opening shows: {0}"
     )]
     PerhapsMade(#[source] Arc<Error>),
-    /// Changes are committed to the journal, and the device failed when they were put in place: the
-    /// next opening for writing does that (the errno of the cause).
-    #[error("the changes are made, and wait in the journal to be put in place: {0}")]
+    /// Changes are committed, and the device failed when they were put in place: the next opening
+    /// for writing does that (the errno of the cause).
+    #[error("the changes are made, and wait in the image to be put in place: {0}")]
     NotHome(#[source] Arc<Error>),
     /// A change was asked of a file system open for reading (EROFS).
     #[error("the file system is open for reading only")]

@@ -32,8 +32,8 @@ a JSON object: {\"do\": \"write\", \"args\": [\"/etc/hostname\"], \"input\": \"b
 
 The script is read as a whole first. If a line fails, nothing is changed, and its number is told. \
 Changes wait in a temporary file (TMPDIR) and reach the image in one transaction of its journal: a \
-crash leaves all of them or nothing, for any program that looks next. What is overwritten in place, and what \
-describes the rest, has to fit into the journal.")]
+crash leaves all of them or nothing, for any program that looks next. Where there is no journal, or one that is too \
+small, they go through free blocks: after a crash, `extant` finishes the work, and nothing else opens the image before.")]
 pub(crate) struct Edit {
     /// The image
     #[arg(value_name = "IMAGE")]

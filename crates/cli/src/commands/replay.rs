@@ -22,6 +22,8 @@ struct Replayed {
     replayed: bool,
     transactions: u32,
     blocks: usize,
+    /// Blocks of changes that were made as a whole, and were not in their places.
+    put_in_place: u64,
     warnings: Vec<String>,
 }
 
@@ -54,6 +56,7 @@ fn one(text: &OsStr, location: &Whereabouts) -> Outcome<Replayed> {
         replayed: false,
         transactions: 0,
         blocks: 0,
+        put_in_place: 0,
         warnings: Vec::new(),
     };
     for notice in fs.notices() {
@@ -66,6 +69,7 @@ fn one(text: &OsStr, location: &Whereabouts) -> Outcome<Replayed> {
                 replayed.transactions = *transactions;
                 replayed.blocks = *blocks;
             }
+            Notice::ChangesPutInPlace { blocks } => replayed.put_in_place = *blocks,
             warning => replayed.warnings.push(warning.to_string()),
         }
     }
@@ -83,9 +87,16 @@ fn tell(replayed: &Replayed, text: &OsStr, output: &mut Output) -> std::io::Resu
     let Replayed {
         transactions,
         blocks,
+        put_in_place,
         ..
     } = replayed;
-    if replayed.replayed {
+    if *put_in_place > 0 {
+        writeln!(
+            output,
+            ": changes that were made as a whole were put in place ({put_in_place} blocks) and the image \
+         closed"
+        )
+    } else if replayed.replayed {
         writeln!(
             output,
             ": the journal was replayed ({transactions} transactions, {blocks} blocks) and the image \

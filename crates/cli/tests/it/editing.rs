@@ -1,8 +1,11 @@
 //! Scripts that change an image as a whole, or not at all.
 
 use crate::support::{Place, Run, extant, extant_with};
+use extant_testkit::crash::{Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
-use extant_testkit::oracle::{assert_clean, debugfs, e2fsck_recover_beside, mke2fs};
+use extant_testkit::oracle::{
+    assert_clean, debugfs, e2fsck_recover_beside, mke2fs,
+};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
@@ -11,6 +14,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn image(place: &Place) -> String {
@@ -412,15 +416,17 @@ fn a_disk_that_qemu_has_open_is_not_changed() {
     assert_clean(Path::new(&image));
 }
 
+/// Whether there is a journal, and how large it is, makes no difference but to how it is done.
 #[test]
-fn what_cannot_be_changed_as_a_whole_is_refused() {
+fn what_no_journal_holds_is_changed_as_a_whole_too() {
     let place = Place::new();
     let image = place.arg("ext2.img");
     mke2fs(Path::new(&image), 16 << 20, &["-t", "ext2"]);
-    let run = extant(["edit", &image, "-e", "mkdir /x"]).fails(1);
-    let told = &run.stderr;
-    assert!(told.contains("no journal"), "{told}");
-    assert_eq!(told.matches("ext2.img").count(), 1, "{told}");
+    let run = edit_with(&image, "mkdir /x", &["--json"]).ok();
+    assert!(run.lines()[1]["waited_blocks"].as_u64() > Some(0));
+    assert_eq!(run.lines()[1]["journaled_blocks"], 0);
+    extant(["stat", &format!("{image}:/x")]).ok();
+    assert_clean(Path::new(&image));
     // Overwritten in place: more than the journal has room for.
     let image = place.arg("small-log.img");
     mke2fs(Path::new(&image), 64 << 20, &["-t", "ext4", "-J", "size=4"]);
@@ -429,16 +435,68 @@ fn what_cannot_be_changed_as_a_whole_is_refused() {
     edit(&image, &format!("put {large} /large")).ok();
     let text = "8".repeat((8 << 20) - 1);
     let over = format!("write --at 0 /large <<END\n{text}\nEND\n");
-    let run = edit(&image, &over).fails(1);
-    let told = run.stderr;
-    assert!(told.contains("fit into the journal"), "{told}");
-    let out = extant(["cat", &format!("{image}:/large")]).ok().stdout;
-    assert!(out.iter().all(|byte| *byte == b'7'), "the old content");
-    // In place of it: its blocks are new.
-    edit(&image, &format!("write /large <<END\n{text}\nEND\n")).ok();
+    let run = edit_with(&image, &over, &["--json"]).ok();
+    assert!(run.lines()[1]["waited_blocks"].as_u64() >= Some(2048));
     let out = extant(["cat", &format!("{image}:/large")]).ok().stdout;
     assert!(out.starts_with(b"88") && out.len() == 8 << 20);
     assert_clean(Path::new(&image));
+    // Neither the journal nor free blocks have room for it.
+    fs::write(&large, vec![b'7'; 35 << 20]).unwrap();
+    edit(&image, &format!("rm /large\nput {large} /large")).ok();
+    let text = "9".repeat((35 << 20) - 1);
+    let over = format!("write --at 0 /large <<END\n{text}\nEND\n");
+    let run = edit(&image, &over).fails(1);
+    assert!(run.stderr.contains("free blocks"), "{}", run.stderr);
+    let out = extant(["cat", &format!("{image}:/large")]).ok().stdout;
+    assert!(out.iter().all(|byte| *byte == b'7'), "the old content");
+    assert_clean(Path::new(&image));
+}
+
+/// Between the commit and its end, nothing looks at an image but what finishes the work.
+#[test]
+fn an_edit_that_was_cut_off_is_finished_by_the_next_command_and_left_alone_by_others() {
+    let place = Place::new();
+    let image = place.arg("fs.img");
+    mke2fs(Path::new(&image), 16 << 20, &["-t", "ext2"]);
+    let device = CrashDevice::over(Content::of_file(Path::new(&image)));
+    let faulty = Arc::new(FaultDevice::new(Arc::new(device.clone())));
+    let shared: extant::SharedDevice = Arc::<FaultDevice>::clone(&faulty);
+    let options = extant::MountOptions::read_write();
+    let transaction = extant::Transaction::open_device(shared, "", options).unwrap();
+    transaction.filesystem().write("/file", "text\n").unwrap();
+    // The superblock that says it is the second one that is written.
+    let superblocks = FaultRule::fail_nth(IoKind::Write, 2).from_then_on();
+    faulty.inject(FaultRule {
+        within: Some(1024..2048),
+        ..superblocks
+    });
+    let cut = transaction.commit().unwrap_err().to_string();
+    assert!(cut.contains("wait in the image"), "{cut}");
+    device.content().write_to(Path::new(&image)).unwrap();
+    let before = fs::read(&image).unwrap();
+    let file = format!("{image}:/file");
+    assert_eq!(extant(["cat", &file]).ok().text(), "text\n");
+    for command in [
+        &["check", &image][..],
+        &["repair", &image],
+        &["tune", &image, "--label", "x"],
+        &["resize", &image, "32M"],
+    ] {
+        let run = extant(command).fails_somehow();
+        assert!(run.stderr.contains("extant replay"), "{}", run.stderr);
+    }
+    let refused = extant_testkit::oracle::e2fsck(Path::new(&image), &["-fy"]);
+    assert!(refused.code >= 8, "{refused}");
+    assert_eq!(fs::read(&image).unwrap(), before, "it was touched");
+    let copy = place.arg("copy.img");
+    fs::copy(&image, &copy).unwrap();
+    let run = extant(["replay", &copy]).ok().text();
+    assert!(run.contains("put in place"), "{run}");
+    let run = extant(["replay", "--json", &image]).ok();
+    assert!(run.lines()[0]["put_in_place"].as_u64() > Some(0));
+    assert_eq!(fs::read(&image).unwrap(), fs::read(&copy).unwrap());
+    assert_clean(Path::new(&image));
+    assert_eq!(extant(["cat", &file]).ok().text(), "text\n");
 }
 
 /// The temporary file has no room: the image stays as it was.

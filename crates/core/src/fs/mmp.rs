@@ -16,7 +16,7 @@
 
 use super::Fs;
 use crate::{Error, InPlace, Place, Result};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::checksum::Crc32c;
 use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::superblock::Superblock;
@@ -91,9 +91,7 @@ impl Claim {
             device: Arc::clone(device),
             block,
             offset: superblock.block_size().offset_of(block).unwrap_or(u64::MAX),
-            seed: superblock
-                .has_metadata_csum()
-                .then(|| Crc32c::seeded(superblock.checksum_seed())),
+            seed: seed(superblock),
         };
         let found = place.read()?;
         let update = match superblock.raw().mmp_update_interval.get() {
@@ -130,11 +128,44 @@ impl Claim {
         }))
     }
 
+    /// Has `device`, a copy of the one that is claimed, say that nobody has it open.
+    ///
+    /// # Errors
+    /// A block that breaks the format; a device that fails.
+    pub(crate) fn hide(&self, device: &dyn BlockDevice) -> Result<()> {
+        let clean = MmpBlock {
+            state: MmpState::Clean,
+            ..self.record.clone()
+        };
+        let record = clean.encode(self.place.seed);
+        device.write_at(self.place.offset, &record)?;
+        Ok(())
+    }
+
     /// Renews the claim in a thread of its own from now on, for as long as `fs` lives.
     ///
     /// # Errors
     /// When the system has no thread.
     pub(crate) fn keep(self, fs: Weak<Fs>) -> Result<Keeper> {
+        self.keep_by(move || {
+            let fs = fs.upgrade()?;
+            Some(Box::new(move |error: Error| {
+                if let Ok(journal) = fs.journal() {
+                    journal.abort_unrecorded(error);
+                }
+            }))
+        })
+    }
+
+    /// Renews the claim in a thread of its own from now on. What is `lost` with it is told, unless
+    /// there is nothing any more.
+    ///
+    /// # Errors
+    /// When the system has no thread.
+    pub(crate) fn keep_by(
+        self,
+        lost: impl Fn() -> Option<Box<dyn FnOnce(Error)>> + Send + 'static,
+    ) -> Result<Keeper> {
         let bell = Arc::new(Bell {
             ended: Mutex::new(&CLAIM, false),
             rung: Condvar::new(),
@@ -142,7 +173,7 @@ impl Claim {
         let theirs = Arc::clone(&bell);
         let thread = std::thread::Builder::new()
             .name("extant-mmp".to_owned())
-            .spawn(move || self.renew(&fs, &theirs))
+            .spawn(move || self.renew(&lost, &theirs))
             .map_err(|_| Error::Internal("the system has no thread for the claim"))?;
         Ok(Keeper {
             bell,
@@ -151,14 +182,16 @@ impl Claim {
     }
 
     /// Renews the claim until the bell rings, and says how the claim stands then.
-    fn renew(mut self, fs: &Weak<Fs>, bell: &Bell) -> Option<Self> {
+    fn renew(
+        mut self,
+        lost: &dyn Fn() -> Option<Box<dyn FnOnce(Error)>>,
+        bell: &Bell,
+    ) -> Option<Self> {
         while !bell.wait(self.interval) {
-            let fs = fs.upgrade()?;
+            let lost = lost()?;
             if let Err(error) = self.renew_once() {
                 tracing::error!(%error, "the claim on the file system is lost");
-                if let Ok(journal) = fs.journal() {
-                    journal.abort_unrecorded(error);
-                }
+                lost(error);
                 return None;
             }
         }
@@ -180,13 +213,38 @@ impl Claim {
         self.place.write(&self.record)
     }
 
+    /// Renews the claim with the checksum that it has beside another superblock.
+    ///
+    /// # Errors
+    /// When the claim was lost, or the device fails.
+    pub(crate) fn reseal(&mut self, superblock: &Superblock) -> Result<()> {
+        still(&self.place, &self.record)?;
+        self.place = Arc::new(Spot {
+            device: Arc::clone(&self.place.device),
+            block: self.place.block,
+            offset: self.place.offset,
+            seed: seed(superblock),
+        });
+        self.place.write(&self.record)
+    }
+
     /// Gives the file system back.
-    fn release(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the claim was lost, or the device fails.
+    pub(crate) fn release(mut self) -> Result<()> {
         still(&self.place, &self.record)?;
         self.record.state = MmpState::Clean;
         self.record.time = now();
         self.place.write(&self.record)
     }
+}
+
+/// What the checksum of the block starts from, if it has one.
+fn seed(superblock: &Superblock) -> Option<Crc32c> {
+    superblock
+        .has_metadata_csum()
+        .then(|| Crc32c::seeded(superblock.checksum_seed()))
 }
 
 /// Sees to it that the block holds what we last saw or put there.
@@ -245,15 +303,30 @@ impl Keeper {
     /// # Errors
     /// When the claim was lost, or the device fails.
     pub(crate) fn release(&self) -> Result<()> {
+        self.take_back()?.map_or(Ok(()), Claim::release)
+    }
+
+    /// Ends the thread, and returns the claim, which somebody else renews or gives back; `None`
+    /// when that was done before.
+    ///
+    /// # Errors
+    /// When the claim was lost.
+    pub(crate) fn take_back(&self) -> Result<Option<Claim>> {
         self.end();
         let Some(thread) = self.thread.lock().take() else {
-            return Ok(());
+            return Ok(None);
         };
         match thread.join() {
-            Ok(Some(claim)) => claim.release(),
+            Ok(Some(claim)) => Ok(Some(claim)),
             Ok(None) => Err(Error::Internal("the claim on the file system was lost")),
             Err(_) => Err(Error::Internal("the thread that kept the claim ended")),
         }
+    }
+
+    /// Whether the claim was lost: somebody else has the file system.
+    pub(crate) fn is_lost(&self) -> bool {
+        let thread = self.thread.lock();
+        thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     fn end(&self) {

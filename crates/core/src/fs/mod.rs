@@ -46,7 +46,7 @@ pub use crate::meta::Shed;
 pub use changes::OpenForWriting;
 pub(crate) use changes::{Changes, Changing};
 pub use handle::Handle;
-pub(crate) use mmp::Claim;
+pub(crate) use mmp::{Claim, Keeper};
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]
@@ -104,7 +104,7 @@ pub(crate) struct WriteState {
     /// Access times that only memory has.
     pub(crate) lazy_times: LazyTimes,
     /// The claim that keeps other hosts out, where the file system has a place for it.
-    pub(crate) mmp: OnceLock<mmp::Keeper>,
+    pub(crate) mmp: OnceLock<Keeper>,
     /// Held by whatever moves between directories, so that the shape of the tree stands still.
     pub(crate) rename_topology: Mutex<()>,
 }
@@ -182,7 +182,7 @@ impl Fs {
     }
 
     /// The claim that keeps other hosts out, if there is one.
-    pub(crate) fn mmp(&self) -> Option<&mmp::Keeper> {
+    pub(crate) fn mmp(&self) -> Option<&Keeper> {
         self.write_state.as_ref()?.mmp.get()
     }
 

@@ -54,6 +54,11 @@ pub enum Notice {
         /// Blocks whose newest content came from the log.
         blocks: usize,
     },
+    /// Changes that were made as a whole, and waited for that, were put in place on the device.
+    ChangesPutInPlace {
+        /// Blocks written.
+        blocks: u64,
+    },
     /// Changes that the journal held besides whole transactions were made, wherever those were
     /// replayed to.
     FastCommitsReplayed {
@@ -79,6 +84,7 @@ impl Notice {
                 | Self::JournalWrittenHome { .. }
                 | Self::FastCommitsReplayed { .. }
                 | Self::SuperblockTorn
+                | Self::ChangesPutInPlace { .. }
         )
     }
 
@@ -189,6 +195,10 @@ impl fmt::Display for Notice {
                 f,
                 "the journal was replayed into memory ({transactions} transactions, \
                  {blocks} blocks); the image is as it was"
+            ),
+            Self::ChangesPutInPlace { blocks } => write!(
+                f,
+                "changes that were made as a whole were put in place ({blocks} blocks)"
             ),
             Self::FastCommitsReplayed { records } => {
                 write!(f, "fast commits were replayed ({records} records)")

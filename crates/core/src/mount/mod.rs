@@ -9,6 +9,8 @@
 //! | `replay` | where the journal lies, and its replay into memory |
 //! | `fast_commit` | what the journal says besides whole blocks |
 //! | `staged` | changes that are made as a whole, or not at all |
+//! | `held` | a claim around changes that are made without an open file system |
+//! | `waiting` | those that no journal holds: a log in free blocks, and taking it up |
 //! | `background` | what the journal's thread does in a turn |
 //! | `freeze` | freezing, and making read-only while mounted |
 //! | `close` | closing, for good or for a while, and marking as in use |
@@ -17,11 +19,13 @@ mod background;
 mod close;
 mod fast_commit;
 mod freeze;
+mod held;
 mod open;
 mod orphan_file;
 mod replay;
 mod staged;
 mod torn;
+mod waiting;
 mod writable;
 
 pub use freeze::Frozen;

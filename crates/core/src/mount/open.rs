@@ -1,6 +1,8 @@
 //! The way from a device to a usable [`Fs`].
 
 use super::torn::{self, Found};
+use super::waiting;
+use super::writable::Claims;
 use crate::data::Caches;
 use crate::fs::JournalChoice;
 use crate::fs::{AccessPolicy, Fs, MountOptions, Notice, SuperblockChoice, policy};
@@ -40,9 +42,17 @@ impl Fs {
             return Err(Error::InvalidInput(reason));
         }
         if !options.read_only {
-            return Self::open_writable(device, &options);
+            return Self::open_writable(device, &options, Claims::Taken);
         }
-        let Found { superblock, torn } = torn::find_superblock(&device, &options)?;
+        let found = torn::find_superblock(&device, &options);
+        let is_primary = options.superblock == SuperblockChoice::Primary;
+        // Where all is well, nothing more is read.
+        if (found.is_err() || !is_primary)
+            && let Some(front) = waiting::in_front(&device)?
+        {
+            return Self::open(front, options);
+        }
+        let Found { superblock, torn } = found?;
         let fs = Self::assemble(device, superblock, &options, false, None)?;
         // Like Linux, which looks at the journal only where there is one.
         let waits = torn.is_some() || fs.superblock().needs_recovery();

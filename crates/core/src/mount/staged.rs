@@ -7,9 +7,13 @@
 //!
 //! Blocks that were free before need no log: nothing refers to them until the transaction is
 //! committed, so they are written to their places first. What is left for the log is metadata, and
-//! data that is overwritten in place. It has to fit into the log at once.
+//! data that is overwritten in place.
 //!
-//! # Order on the device
+//! Where that does not fit into the log at once, there is none, or checksums start from something
+//! else afterwards (Linux keeps what they start from over a replay), it waits in free blocks:
+//! see [`waiting`](super::waiting).
+//!
+//! # Order on the device, by the log
 //!
 //! 1. A log that waits is replayed, as by any opening for writing, and an empty log begins. The
 //!    superblock that says that the log counts goes through the log by itself, as whenever a file
@@ -24,18 +28,21 @@
 //! - The superblock in the transaction says that the log counts: it is in the log while that is
 //!   replayed.
 //! - The blocks of the log itself are not part of the changes: the log that the engine wrote on the
-//!   device in front is forgotten.
+//!   device in front is forgotten. Nor is the block of multiple-mount protection: the real device
+//!   is claimed from the beginning to the end, and the one in front is not.
 
+use super::held::Held;
 use super::open::read_superblock;
 use super::torn;
-use super::writable::{Found, start_log};
+use super::waiting::Planned;
+use super::writable::{Claims, Found, start_log};
 use crate::alloc::for_each_free_run;
-use crate::fs::{Fs, MountOptions, SuperblockChoice};
+use crate::fs::{Fs, MountOptions, SuperblockChoice, policy};
 use crate::volume::place;
 use crate::{Error, Result, clock};
 use extant_blockdev::{BlockDevice, CowDevice, SharedDevice};
-use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
+use extant_format::waiting::Head;
 use extant_format::{BlockSize, Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
 use std::ops::Range;
@@ -54,6 +61,9 @@ pub struct Staged {
     front: Arc<CowDevice>,
     options: MountOptions,
     fs: Arc<Fs>,
+    held: Held,
+    /// A change of the closed file system failed: what there is now is not to be committed.
+    is_lost: bool,
 }
 
 /// What a commit of staged changes wrote.
@@ -64,6 +74,8 @@ pub struct StagedReport {
     pub placed: u64,
     /// Blocks that went through the log.
     pub logged: u64,
+    /// Blocks that were written to free blocks first, and then to their places.
+    pub waited: u64,
 }
 
 impl Staged {
@@ -71,22 +83,58 @@ impl Staged {
     /// committed. `spool` reads as zeroes and has room for as much as `base`; it takes space for
     /// what is changed only.
     ///
-    /// Nothing is written to `base`: a log that waits there is replayed in front.
+    /// Nothing is written to `base`: a log that waits there is replayed in front. Two things are
+    /// different. Changes that were made as a whole and wait to be put in place are, and with the
+    /// feature `mmp` the file system is claimed until this is dropped.
     ///
     /// # Errors
-    /// As for [`Fs::open`]; [`Error::NotAtOnce`] for a file system without a journal, or with the
-    /// feature `mmp`.
+    /// As for [`Fs::open`]; [`Error::ReadOnly`] if `options` do not say that it is written to;
+    /// [`Error::NotAtOnce`] for a file system of revision 0, which has no features.
     pub fn begin(base: SharedDevice, spool: SharedDevice, options: MountOptions) -> Result<Self> {
-        check(&torn::find_superblock(&base, &options)?.superblock)?;
+        if options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if options.dax {
+            let reason = "direct access (dax) to changes that are made as a whole";
+            return Err(Error::InvalidInput(reason));
+        }
+        let (found, _) = torn::find_settled(&base, &options, true)?;
+        policy::check_writable(found.superblock.features())?;
+        if found.superblock.raw().rev_level.get() == 0 {
+            return Err(Error::NotAtOnce(
+                "the file system has revision 0 of the format (single commands can change it)",
+            ));
+        }
         let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
+        let held = Held::take_behind(&base, &*front, &found.superblock)?;
         let device: SharedDevice = Arc::<CowDevice>::clone(&front);
-        let fs = Fs::open(device, options.clone())?;
+        let fs = Fs::open_writable(device, &options, Claims::Held)?;
         Ok(Self {
             base,
             front,
             options,
             fs,
+            held,
+            is_lost: false,
         })
+    }
+
+    /// Closes the file system, has `change` change the device as it is with the changes so far,
+    /// and opens it again.
+    ///
+    /// # Errors
+    /// What `change` says, [`Fs::close`] and [`Fs::open`]. Nothing can be committed after that.
+    pub fn change_closed<E: From<Error>>(
+        &mut self,
+        change: impl FnOnce(&SharedDevice) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.is_lost = true;
+        self.fs.close()?;
+        let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
+        change(&device)?;
+        self.fs = Fs::open_writable(device, &self.options, Claims::Held)?;
+        self.is_lost = false;
+        Ok(())
     }
 
     /// Returns the file system with the changes so far.
@@ -99,35 +147,63 @@ impl Staged {
     /// is replayed first. The file system is closed; holds on it may still read.
     ///
     /// # Errors
-    /// [`Error::TooManyChanges`] when what has to go through the log at once does not fit, what
-    /// [`Fs::close`] says, and what the device says: nothing is changed then.
-    /// [`Error::PerhapsMade`] when the device failed while the transaction was committed: all of
-    /// them are in the log, or none. [`Error::NotHome`] when it failed after that: they are in the
-    /// log, and the next opening for writing puts them in place.
-    pub fn commit(self) -> Result<StagedReport> {
+    /// [`Error::TooManyChanges`] when what is changed in place fits neither into the log at once
+    /// nor into free blocks, what [`Fs::close`] says, and what the device says: nothing is changed
+    /// then. [`Error::PerhapsMade`] when the device failed while the changes were committed: all of
+    /// them are made, or none. [`Error::NotHome`] when it failed after that: they are in the log,
+    /// or in free blocks, and the next opening for writing puts them in place.
+    pub fn commit(mut self) -> Result<StagedReport> {
+        if self.is_lost {
+            return Err(Error::NotAtOnce("one of the changes failed half-way"));
+        }
         self.fs.close()?;
         let found = torn::find_superblock(&self.base, &self.options)?;
         if found.torn.is_some() || found.superblock.needs_recovery() {
-            Fs::open(Arc::clone(&self.base), self.options.clone())?.close()?;
+            let base = Arc::clone(&self.base);
+            Fs::open_writable(base, &self.options, Claims::Held)?.close()?;
         }
         let before = read_superblock(&self.base, SuperblockChoice::Primary)?;
-        let Some(found) = Fs::find_journal(&self.base, &before, &self.options, false)? else {
-            return Err(without_journal());
-        };
-        let changes = self.changes(&before, &found)?;
+        let found = Fs::find_journal(&self.base, &before, &self.options, false)?;
+        let changes = self.changes(&before, found.as_ref())?;
         if changes.are_none() {
             return Ok(StagedReport::default());
         }
         let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
         let after = read_superblock(&device, SuperblockChoice::Primary)?;
-        let mut log = start_log(&self.base, &before, &found, None)?;
-        let images = self.images(&changes, &after)?;
-        let needed = log.needed(images.len(), 0);
-        if needed > log.capacity() {
-            return Err(too_many(needed.into(), log.capacity().into()));
+        self.held.check()?;
+        let by_log = match found {
+            Some(found) if !is_sealed_anew(&before, &after) => {
+                self.by_log(&before, &after, &found, &changes)?
+            }
+            _ => None,
+        };
+        match by_log {
+            Some(report) => Ok(report),
+            None => self.by_waiting(&before, &after, &changes, &device),
         }
-        let place = Place::new(&self.base, &before)?;
-        place.mark(&mut log, &before, true)?;
+    }
+
+    /// Commits the changes as one transaction of the log; `None` if they do not fit into it.
+    fn by_log(
+        &self,
+        before: &Superblock,
+        after: &Superblock,
+        found: &Found,
+        changes: &Changes,
+    ) -> Result<Option<StagedReport>> {
+        if changes.used.len() as u64 > blocks_of(found) {
+            return Ok(None);
+        }
+        let mut log = start_log(&self.base, before, found, None)?;
+        // The superblock is one of them, or one more.
+        let own = place(before.block_size()).0;
+        let count = changes.used.len() + usize::from(changes.used.binary_search(&own).is_err());
+        if log.needed(count, 0) > log.capacity() {
+            return Ok(None);
+        }
+        let images = self.images(changes, after)?;
+        let place = Place::new(&self.base, before)?;
+        place.mark(&mut log, before, true)?;
         log.close().map_err(Error::log)?;
         for run in &changes.free {
             self.copy(run.clone(), before.block_size())?;
@@ -142,26 +218,64 @@ impl Staged {
             }
             self.base.flush()?;
             log.set_tail(None).map_err(Error::log)?;
-            place.mark(&mut log, &after, false)?;
+            place.mark(&mut log, after, false)?;
             log.close().map_err(Error::log)
         })();
         homed.map_err(|e: Error| Error::NotHome(Arc::new(e)))?;
-        Ok(StagedReport {
+        Ok(Some(StagedReport {
             placed: changes.free.iter().map(|run| run.end - run.start).sum(),
             logged: images.len() as u64,
+            waited: 0,
+        }))
+    }
+
+    /// Commits the changes by way of blocks that are free before and afterwards.
+    fn by_waiting(
+        &mut self,
+        before: &Superblock,
+        after: &Superblock,
+        changes: &Changes,
+        device: &SharedDevice,
+    ) -> Result<StagedReport> {
+        let (was_free, is_free) = (free_runs(&self.base)?, free_runs(device)?);
+        // What was written and is free again does not matter any more.
+        let placed = without(&changes.free, &is_free);
+        let room = without(&common(&was_free, &is_free), &changes.free);
+        let mut blocks = changes.used.clone();
+        let own = place(before.block_size()).0;
+        if let Err(index) = blocks.binary_search(&own) {
+            blocks.insert(index, own);
+        }
+        let (base, front) = (Arc::clone(&self.base), Arc::clone(&self.front));
+        let planned = Planned {
+            device: &base,
+            front: &*front,
+            before,
+            after,
+            blocks: &blocks,
+            room: &room,
+        };
+        planned.check_room()?;
+        for run in &placed {
+            self.copy(run.clone(), before.block_size())?;
+        }
+        self.held.check()?;
+        planned.make(&mut self.held)?;
+        Ok(StagedReport {
+            placed: placed.iter().map(|run| run.end - run.start).sum(),
+            logged: 0,
+            waited: blocks.len() as u64,
         })
     }
 
     /// What differs between the two devices: blocks that were free before, and the others.
-    fn changes(&self, before: &Superblock, found: &Found) -> Result<Changes> {
+    fn changes(&self, before: &Superblock, found: Option<&Found>) -> Result<Changes> {
         let bytes = u64::from(before.block_size().bytes());
-        let mut log: Vec<Range<u64>> = found.runs.iter().map(run_of).collect();
+        let runs = found.map_or(&[][..], |found| &found.runs);
+        let mut log: Vec<Range<u64>> = runs.iter().map(run_of).collect();
         log.sort_by_key(|run| run.start);
-        let of_log = u64::from(found.runs.iter().map(|run| run.len).sum::<u32>());
-        let reading = MountOptions::read_only();
-        let base = Fs::open(Arc::clone(&self.base), reading)?;
-        let mut free = Vec::new();
-        for_each_free_run(base.volume(), None, |run| free.push(run))?;
+        let mmp = before.mmp_block().map(Pblk::get);
+        let free = free_runs(&self.base)?;
         let mut changes = Changes::default();
         let (mut here, mut there) = (vec![0; bytes as usize], vec![0; bytes as usize]);
         let mut next = 0;
@@ -169,7 +283,7 @@ impl Staged {
             let first = (range.start / bytes).max(next);
             next = range.end.div_ceil(bytes).min(before.blocks_count());
             for block in first..next {
-                if contains(&log, block) {
+                if contains(&log, block) || mmp == Some(block) {
                     continue;
                 }
                 if contains(&free, block) {
@@ -181,11 +295,13 @@ impl Staged {
                 if here == there {
                     continue;
                 }
-                if changes.used.len() as u64 >= of_log {
-                    return Err(too_many(of_log + 1, of_log));
-                } else {
-                    changes.used.push(Pblk::new(block));
+                if changes.used.len() as u64 >= Head::MAX_COUNT {
+                    return Err(Error::TooManyChanges {
+                        needed: Head::MAX_COUNT + 1,
+                        capacity: Head::MAX_COUNT,
+                    });
                 }
+                changes.used.push(Pblk::new(block));
             }
         }
         Ok(changes)
@@ -339,21 +455,121 @@ fn contains(runs: &[Range<u64>], block: u64) -> bool {
     runs.get(at).is_some_and(|run| run.start <= block)
 }
 
-/// Refuses what cannot be changed as a whole.
-fn check(superblock: &Superblock) -> Result<()> {
-    if !superblock.has_compat(Compat::HAS_JOURNAL) {
-        return Err(without_journal());
-    }
-    if superblock.has_incompat(Incompat::MMP) {
-        return Err(Error::NotAtOnce("the file system has the feature mmp"));
-    }
-    Ok(())
+/// Blocks of a log.
+fn blocks_of(found: &Found) -> u64 {
+    found.runs.iter().map(|run| u64::from(run.len)).sum()
 }
 
-fn without_journal() -> Error {
-    Error::NotAtOnce("the file system has no journal")
+/// Whether checksums start from something else afterwards.
+fn is_sealed_anew(before: &Superblock, after: &Superblock) -> bool {
+    let metadata = |superblock: &Superblock| {
+        superblock
+            .has_metadata_csum()
+            .then(|| superblock.checksum_seed())
+    };
+    metadata(before) != metadata(after) || before.desc_checksum() != after.desc_checksum()
 }
 
-fn too_many(needed: u64, capacity: u64) -> Error {
-    Error::TooManyChanges { needed, capacity }
+/// The blocks that are free on a device, in ascending order.
+fn free_runs(device: &SharedDevice) -> Result<Vec<Range<u64>>> {
+    let fs = Fs::open(Arc::clone(device), MountOptions::read_only())?;
+    let mut free: Vec<Range<u64>> = Vec::new();
+    for_each_free_run(fs.volume(), None, |run| match free.last_mut() {
+        Some(last) if last.end == run.start => last.end = run.end,
+        _ => free.push(run),
+    })?;
+    Ok(free)
+}
+
+/// What is in both of two lists of runs, which are in order.
+fn common(one: &[Range<u64>], other: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let mut rest = other;
+    for run in one {
+        while let Some((first, others)) = rest.split_first() {
+            if first.end <= run.start {
+                rest = others;
+                continue;
+            }
+            let both = first.start.max(run.start)..first.end.min(run.end);
+            if both.is_empty() {
+                break;
+            }
+            found.push(both);
+            if first.end > run.end {
+                break;
+            }
+            rest = others;
+        }
+    }
+    found
+}
+
+/// What is in the first of two lists of runs, which are in order, and not in the second.
+fn without(runs: &[Range<u64>], taken: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    for run in runs {
+        let mut start = run.start;
+        let from = taken.partition_point(|other| other.end <= run.start);
+        for other in taken.iter().skip(from) {
+            if other.start >= run.end {
+                break;
+            }
+            if other.start > start {
+                found.push(start..other.start);
+            }
+            start = start.max(other.end);
+        }
+        if start < run.end {
+            found.push(start..run.end);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::rng::{Rng, seed_from_env};
+
+    /// Runs of numbers below 200, as they are and as a set.
+    fn random(rng: &mut Rng) -> (Vec<Range<u64>>, Vec<bool>) {
+        let mut set = vec![false; 200];
+        let mut runs = Vec::new();
+        let mut at = 0;
+        loop {
+            let start = at + rng.below(8);
+            let end = start + 1 + rng.below(8);
+            if end > 200 {
+                return (runs, set);
+            }
+            runs.push(start..end);
+            (start..end).for_each(|number| set[number as usize] = true);
+            at = end + 1;
+        }
+    }
+
+    fn as_set(runs: &[Range<u64>]) -> Vec<bool> {
+        let mut set = vec![false; 200];
+        let mut at = 0;
+        for run in runs {
+            assert!(at <= run.start && run.start < run.end, "{runs:?}");
+            run.clone().for_each(|number| set[number as usize] = true);
+            at = run.end;
+        }
+        set
+    }
+
+    #[test]
+    fn runs_are_compared_as_sets() {
+        let mut rng = Rng::new(seed_from_env("runs as sets"));
+        for _ in 0..2000 {
+            let ((one, one_set), (other, other_set)) = (random(&mut rng), random(&mut rng));
+            let sets = || one_set.iter().zip(&other_set);
+            let both: Vec<bool> = sets().map(|(one, other)| *one && *other).collect();
+            let first: Vec<bool> = sets().map(|(one, other)| *one && !*other).collect();
+            assert_eq!(as_set(&common(&one, &other)), both, "{one:?} {other:?}");
+            assert_eq!(as_set(&without(&one, &other)), first, "{one:?} {other:?}");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //! empty whenever the superblock changes in a way that could make it void.
 
 use super::open::{read_superblock, read_superblock_by};
+use super::waiting;
 use crate::fs::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
 use crate::volume::place;
 use crate::{Error, Place, Result};
@@ -54,6 +55,25 @@ pub(super) fn find_superblock(device: &SharedDevice, options: &MountOptions) -> 
             tracing::debug!(%why, "the superblock is torn, and the journal does not help");
             Err(error)
         }
+    }
+}
+
+/// Reads the superblock as [`find_superblock`] does, once changes are in place that wait for that.
+/// Returns how many blocks those were; `claims` is that of [`waiting::settle`].
+///
+/// # Errors
+/// As for [`find_superblock`] and [`waiting::settle`].
+pub(super) fn find_settled(
+    device: &SharedDevice,
+    options: &MountOptions,
+    claims: bool,
+) -> Result<(Found, Option<u64>)> {
+    match find_superblock(device, options) {
+        Ok(found) => Ok((found, None)),
+        Err(e) => match waiting::settle(device, claims)? {
+            Some(blocks) => Ok((find_superblock(device, options)?, Some(blocks))),
+            None => Err(e),
+        },
     }
 }
 

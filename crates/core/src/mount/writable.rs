@@ -4,7 +4,8 @@
 //!
 //! 1. refuse what cannot be written: features, a device open for reading, sectors larger than
 //!    blocks;
-//! 2. claim it, where it has a block that says which host uses it;
+//! 2. claim it, where it has a block that says which host uses it; changes that wait to be put in
+//!    place (`waiting`) go there first, under a claim of their own;
 //! 3. replay the log home, and begin an empty one whose transactions have numbers above all that
 //!    was there;
 //! 4. add up the counts of the group descriptors, as those in the superblock may be older;
@@ -49,6 +50,14 @@ const QUEUE_SHARE: usize = 4;
 /// transaction's, whatever the log says.
 pub(super) const FIRST_SEQ: u64 = 1 << 32;
 
+/// Whether a file system with multiple-mount protection is claimed when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claims {
+    Taken,
+    /// Whoever opens it has claimed it.
+    Held,
+}
+
 /// A journal as it was found, replayed.
 pub(super) struct Found {
     pub(super) runs: Vec<LogRun>,
@@ -63,7 +72,11 @@ pub(super) struct Found {
 }
 
 impl Fs {
-    pub(super) fn open_writable(device: SharedDevice, options: &MountOptions) -> Result<Arc<Self>> {
+    pub(super) fn open_writable(
+        device: SharedDevice,
+        options: &MountOptions,
+        claims: Claims,
+    ) -> Result<Arc<Self>> {
         if options.superblock != SuperblockChoice::Primary {
             return Err(Error::InvalidInput("writing needs the primary superblock"));
         }
@@ -74,13 +87,19 @@ impl Fs {
             let device = device.name();
             return Err(DeviceError::ReadOnly { device }.into());
         }
+        let are_taken = claims == Claims::Taken;
+        let (found, settled) = torn::find_settled(&device, options, are_taken)?;
         let torn::Found {
             superblock: before,
             torn,
-        } = torn::find_superblock(&device, options)?;
+        } = found;
         policy::check_writable(before.features())?;
         check_sectors(&device, &before)?;
-        let claim = Claim::take(&device, &before, std::thread::sleep)?;
+        let claim = if are_taken {
+            Claim::take(&device, &before, std::thread::sleep)?
+        } else {
+            None
+        };
         let found = Self::find_journal(&device, &before, options, torn.is_some())?;
         let (log, first) = match &found {
             Some(found) => {
@@ -109,6 +128,7 @@ impl Fs {
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);
         fs.add_notices(torn);
+        fs.add_notices(settled.map(|blocks| Notice::ChangesPutInPlace { blocks }));
         if let Some(found) = found {
             if found.aborted {
                 // The superblock of the file system remembers it from now on.

@@ -1,10 +1,15 @@
 //! Several changes at once: all of them are in the image, or none.
 
 use crate::support::Blank;
-use extant::{Error, Filesystem, Transaction, errno};
+use extant::{Error, Filesystem, MountOptions, OpenOptions, SharedDevice, Transaction, errno};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use extant_format::waiting;
+use extant_fsck::repair::{Options, tune};
+use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
@@ -92,20 +97,198 @@ fn a_journal_that_waits_is_replayed_by_the_commit() {
     assert_eq!(fs.read("/after").unwrap(), b"it");
 }
 
+/// Whatever the journal does not hold goes by way of free blocks; where there is room for neither,
+/// nothing is changed.
 #[test]
-fn what_cannot_be_changed_as_a_whole_is_refused_before_it_is_changed() {
+fn a_journal_is_not_needed() {
     let dir = tempfile::tempdir().unwrap();
-    for (options, what) in [
-        (&["-t", "ext2"][..], "no journal"),
-        (&["-t", "ext4", "-O", "mmp"], "mmp"),
+    let path = dir.path().join("image");
+    for options in [
+        &["-t", "ext2"][..],
+        &["-t", "ext4", "-O", "^has_journal"],
+        &["-t", "ext4", "-O", "mmp,^has_journal"],
     ] {
-        let path = dir.path().join("image");
-        mke2fs(&path, 64 << 20, options);
-        let before = bytes(&path);
-        let refused = Transaction::open(&path).unwrap_err();
-        assert_eq!(refused.errno(), errno::EOPNOTSUPP);
+        mke2fs(&path, 32 << 20, options);
+        for round in 0..2_u8 {
+            let transaction = Transaction::open(&path).unwrap();
+            let fs = transaction.filesystem();
+            fs.write("/file", vec![round; 100_000]).unwrap();
+            let committed = transaction.commit().unwrap();
+            assert_eq!(committed.journaled_blocks, 0, "{committed:?}");
+            assert!(committed.waited_blocks > 0, "{committed:?}");
+            assert_clean(&path);
+            let fs = Filesystem::open(&path).unwrap();
+            assert_eq!(fs.read("/file").unwrap(), vec![round; 100_000]);
+        }
+        let fs = Filesystem::open_writable(&path).unwrap();
+        fs.write("/large", vec![7; 20 << 20]).unwrap();
+        fs.close().unwrap();
+        let before = Filesystem::open(&path).unwrap().read("/large").unwrap();
+        let transaction = Transaction::open(&path).unwrap();
+        let fs = transaction.filesystem();
+        let large = OpenOptions::new().write(true).open(fs, "/large").unwrap();
+        large.write_at(&vec![8; 20 << 20], 0).unwrap();
+        drop(large);
+        let refused = transaction.commit().unwrap_err();
+        assert_eq!(refused.errno(), errno::ENOSPC);
         let text = refused.to_string();
-        assert!(text.contains(what) && text.contains("image"), "{text}");
-        assert_eq!(bytes(&path), before);
+        assert!(text.contains("free blocks"), "{text}");
+        assert_clean(&path);
+        let fs = Filesystem::open(&path).unwrap();
+        assert!(fs.read("/large").unwrap() == before);
+    }
+}
+
+#[test]
+fn a_file_system_without_features_is_refused_before_it_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    mke2fs(&path, 8 << 20, &["-t", "ext2", "-r", "0"]);
+    let before = bytes(&path);
+    let refused = Transaction::open(&path).unwrap_err();
+    assert_eq!(refused.errno(), errno::EOPNOTSUPP);
+    let text = refused.to_string();
+    assert!(
+        text.contains("revision 0") && text.contains("image"),
+        "{text}"
+    );
+    assert_eq!(bytes(&path), before);
+}
+
+/// Gives a file system another UUID, as `extant tune` does.
+fn give_uuid(transaction: &mut Transaction, uuid: [u8; 16]) -> Result<(), Error> {
+    let settings = tune::Settings {
+        uuid: Some(uuid),
+        ..tune::Settings::default()
+    };
+    transaction.change_closed(|device| {
+        let device = SharedDevice::clone(device);
+        let plan = tune::plan(device, &settings, Options::default(), &()).unwrap();
+        assert!(plan.is_complete());
+        plan.apply().unwrap();
+        Ok(())
+    })
+}
+
+/// Checksums of all metadata start from the UUID: a journal would not do.
+#[test]
+fn another_uuid_is_there_with_its_checksums_or_not_after_any_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let shapes: [(&str, &str); 4] = [
+        ("^resize_inode", "metadata_csum"),
+        ("^metadata_csum,uninit_bg,^resize_inode", "uninit_bg"),
+        ("mmp,^resize_inode", "mmp"),
+        ("metadata_csum_seed,^resize_inode", "metadata_csum_seed"),
+    ];
+    for (features, name) in shapes {
+        let is_mmp = name == "mmp";
+        mke2fs(
+            &path,
+            6 << 20,
+            &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", features],
+        );
+        let fs = Filesystem::open_writable(&path).unwrap();
+        fs.create_dir("/dir").unwrap();
+        fs.write("/dir/old", vec![1; 30_000]).unwrap();
+        fs.close().unwrap();
+        let device = CrashDevice::over(Content::of_file(&path));
+        let shared: SharedDevice = Arc::new(device.clone());
+        let options = MountOptions::read_write();
+        let mut transaction = Transaction::open_device(shared, name, options.clone()).unwrap();
+        transaction.filesystem().remove_file("/dir/old").unwrap();
+        give_uuid(&mut transaction, [7; 16]).unwrap();
+        let fs = transaction.filesystem();
+        fs.write("/dir/new", vec![2; 30_000]).unwrap();
+        let committed = transaction.commit().unwrap();
+        let by_log = name == "metadata_csum_seed";
+        assert_eq!(
+            committed.waited_blocks == 0,
+            by_log,
+            "{name}: {committed:?}"
+        );
+        let seen = |fs: &Filesystem| {
+            let is_new = fs.exists("/dir/new").unwrap();
+            assert_ne!(is_new, fs.exists("/dir/old").unwrap(), "{name}");
+            assert_eq!(fs.engine().superblock().uuid() == [7; 16], is_new, "{name}");
+            is_new
+        };
+        let mut counts = [0; 2];
+        for image in device.log().images(Budget::limited(150, 1)) {
+            let reader = MountOptions::read_only();
+            let fs = Filesystem::open_device(image.open(), reader).unwrap();
+            let is_new = seen(&fs);
+            counts[usize::from(is_new)] += 1;
+            // Whoever opens a claimed file system waits for a long time.
+            if is_mmp {
+                continue;
+            }
+            let recovering = image.record();
+            let writer = Filesystem::open_device(Arc::new(recovering.clone()), options.clone());
+            let writer = writer.unwrap();
+            assert_eq!(seen(&writer), is_new, "{name}");
+            writer.close().unwrap();
+            recovering.content().write_to(&path).unwrap();
+            assert_clean(&path);
+        }
+        assert!(counts[0] > 5 && counts[1] > 5, "{name}: {counts:?}");
+        device.content().write_to(&path).unwrap();
+        assert_clean(&path);
+    }
+}
+
+/// The block of multiple-mount protection says that a host has the file system, and has the
+/// checksum of either UUID when that host dies at the end of the commit.
+#[test]
+fn another_uuid_is_put_in_place_by_a_host_that_has_waited() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let interval = ["-E", "mmp_update_interval=1"];
+    let options = ["-t", "ext4", "-b", "1024", "-O", "mmp,^resize_inode"];
+    mke2fs(&path, 6 << 20, &[&options[..], &interval].concat());
+    let start = Content::of_file(&path);
+    let commit = |fails_at: u64| {
+        let device = CrashDevice::over(start.clone());
+        let faulty = Arc::new(FaultDevice::new(Arc::new(device.clone())));
+        let shared: SharedDevice = Arc::<FaultDevice>::clone(&faulty);
+        let options = MountOptions::read_write();
+        let mut transaction = Transaction::open_device(shared, "", options).unwrap();
+        give_uuid(&mut transaction, [7; 16]).unwrap();
+        faulty.inject(FaultRule::fail_nth(IoKind::Write, fails_at).from_then_on());
+        let committed = transaction.commit().map(drop);
+        (device.content(), committed)
+    };
+    // The last failures: the superblock that knows nothing of it, the one with the new UUID, the
+    // block of protection, and the superblock that says that all is in place.
+    let waits = |content: &Content| {
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        content.read(SUPERBLOCK_OFFSET, &mut bytes);
+        waiting::look(&bytes).0
+    };
+    let mut cut = Vec::new();
+    for nth in 0.. {
+        let (left, committed) = commit(nth);
+        if committed.is_ok() {
+            break;
+        }
+        if waits(&left) {
+            cut.push(left);
+        }
+    }
+    let late = cut.len().saturating_sub(3);
+    let mut threads = Vec::new();
+    for content in [cut.remove(late), cut.remove(late), cut.remove(0)] {
+        threads.push(std::thread::spawn(move || {
+            let device = CrashDevice::over(content);
+            let options = MountOptions::read_write();
+            let fs = Filesystem::open_device(Arc::new(device.clone()), options).unwrap();
+            assert_eq!(fs.engine().superblock().uuid(), [7; 16]);
+            fs.close().unwrap();
+            device.content()
+        }));
+    }
+    for thread in threads {
+        thread.join().unwrap().write_to(&path).unwrap();
+        assert_clean(&path);
     }
 }

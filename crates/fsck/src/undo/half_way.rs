@@ -8,12 +8,19 @@
 use crate::error::{Error, Result};
 use extant_format::features::Incompat;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_format::waiting;
 
 /// The feature of an image of which a part is put back. No other program gives it a meaning.
 const HALF_WAY: u32 = 1 << 30;
 
-/// Refuses an image of which a part is put back.
+/// Refuses an image of which a part is put back, or in which changes wait to be put in place.
 pub(crate) fn refuse(sb: &Superblock) -> Result<()> {
+    if sb.features().incompat.bits() & waiting::FEATURE != 0 {
+        return Err(Error::Refused {
+            why: "changes that were made as a whole wait here to be put in place, which `extant replay` does"
+                .to_owned(),
+        });
+    }
     if sb.features().incompat.bits() & HALF_WAY == 0 {
         return Ok(());
     }

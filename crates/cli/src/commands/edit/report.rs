@@ -30,6 +30,8 @@ struct Whole {
     new_blocks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     journaled_blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_blocks: Option<u64>,
 }
 
 impl Report {
@@ -61,6 +63,7 @@ impl Report {
             committed: committed.is_some(),
             new_blocks: committed.map(|committed| committed.new_blocks),
             journaled_blocks: committed.map(|committed| committed.journaled_blocks),
+            waited_blocks: committed.map(|committed| committed.waited_blocks),
         })
     }
 

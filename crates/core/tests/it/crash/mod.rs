@@ -20,6 +20,7 @@
 //! | `pieces` | truncations and deletions of more than one transaction |
 //! | `map_conversion` | maps of another kind: extents made of indirect blocks, and the other way round |
 //! | `staged` | changes that are made as a whole, or not at all |
+//! | `waiting` | those that no journal holds |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //! | `soak` | random runs of all kinds for as long as was asked |
 //!
@@ -47,6 +48,7 @@ mod runs;
 pub(crate) mod shapes;
 mod soak;
 mod staged;
+mod waiting;
 
 use engine::Extant;
 use extant_testkit::facility::is_full_run;
