@@ -17,10 +17,12 @@ Examples:
   printf 'expect exists /etc/fstab\\nrm -f /etc/machine-id\\n' | extant edit rootfs.img
 
 A line of a script is a command as it is typed without `extant` and without IMAGE: in front of its \
-paths: mkdir, mknod, rm, mv, ln, chmod, chown, touch, truncate, fallocate, xattr, acl, chattr, label, \
+paths: mkdir, mknod, rm, mv, ln, chmod, chown, touch, truncate, fallocate, xattr, acl, chattr, \
 and these:
+  label TEXT, uuid UUID\tGive the file system a label, a UUID (or random, clear), as `extant tune` does
   put [OPTIONS] SOURCE... /path\tCopy files of the host into the image, as cp does
   get [OPTIONS] /path... DEST\tCopy files out of it, at once
+  tar-in [OPTIONS] ARCHIVE /dir\tPut an archive into a directory, as `extant tar -x` does
   apply [OPTIONS] LAYER...\tPut layers onto the image, as `extant apply` does
   write [OPTIONS] /path <<END\tThe lines up to END become the file's content; `<<< TEXT`: this text
   expect CONDITION\tFail, unless it holds

@@ -79,8 +79,23 @@ pub(super) fn change(image: &OsStr, location: &Whereabouts, settings: &tune::Set
     apply(device, settings, None).map_err(named)
 }
 
+/// The UUID that a word means.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn uuid_of(word: &str) -> Result<[u8; 16], String> {
+    match word {
+        "random" => Ok(FormatOptions::new(1 << 30, 0).uuid),
+        "clear" => Ok([0; 16]),
+        text => parse_uuid(text),
+    }
+}
+
 /// Works changes out and makes them.
-fn apply(
+///
+/// # Errors
+/// Why that is not possible, or how far it was done.
+pub(super) fn apply(
     device: SharedDevice,
     settings: &tune::Settings,
     undo: Option<&Path>,
@@ -146,12 +161,8 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         hash: args.hash.as_deref().and_then(hash_named),
         ..tune::Settings::default()
     };
-    settings.uuid = match args.uuid.as_deref() {
-        None => None,
-        Some("random") => Some(FormatOptions::new(1 << 30, 0).uuid),
-        Some("clear") => Some([0; 16]),
-        Some(text) => Some(parse_uuid(text).map_err(Failure::usage)?),
-    };
+    let uuid = args.uuid.as_deref().map(uuid_of).transpose();
+    settings.uuid = uuid.map_err(Failure::usage)?;
     if let Some(percent) = args.reserved_percent {
         if !(0.0..=50.0).contains(&percent) {
             return Err(Failure::usage("between 0 and 50 percent can be reserved"));

@@ -4,7 +4,7 @@ use crate::support::{Place, Run, extant, extant_with};
 use extant_testkit::crash::{Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::oracle::{
-    assert_clean, debugfs, e2fsck_recover_beside, mke2fs,
+    assert_clean, debugfs, dumpe2fs_header, e2fsck_recover_beside, mke2fs,
 };
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -202,6 +202,14 @@ fn a_script_that_makes_no_sense_is_refused_with_its_line() {
         ("xattr get /x user.y", "read by a command"),
         ("xattr set /x user.y -", "standard input"),
         ("apply -", "standard input"),
+        ("tar-in - /x", "standard input"),
+        ("tar-in /x", "an archive follows"),
+        ("tar-in a.tar x", "begin with /"),
+        ("tar-in -c a.tar /x", "cannot be used with"),
+        ("tar-in -f a.tar b.tar /x", "without -f"),
+        ("uuid", "a UUID follows"),
+        ("uuid 12", "is not a UUID"),
+        ("uuid random random", "nothing else"),
         ("expect size=x /x", "size"),
         ("expect sha256=12 /x", "64 hexadecimal"),
         ("expect there /x", "no condition"),
@@ -497,6 +505,111 @@ fn an_edit_that_was_cut_off_is_finished_by_the_next_command_and_left_alone_by_ot
     assert_eq!(fs::read(&image).unwrap(), fs::read(&copy).unwrap());
     assert_clean(Path::new(&image));
     assert_eq!(extant(["cat", &file]).ok().text(), "text\n");
+}
+
+/// As `tar -x` of the same archive, plain and compressed, by words and by JSON.
+#[test]
+fn an_archive_is_put_in_as_tar_puts_it_in() {
+    let place = Place::new();
+    let (image, other) = (image(&place), place.arg("other.img"));
+    fs::copy(&image, &other).unwrap();
+    fs::create_dir_all(place.join("tree/sub")).unwrap();
+    fs::write(place.join("tree/sub/file"), "text\n").unwrap();
+    fs::write(place.join("tree/.wh.gone"), "").unwrap();
+    std::os::unix::fs::symlink("sub/file", place.join("tree/link")).unwrap();
+    let archive = place.arg("tree.tar.gz");
+    tool("tar")
+        .args(["-czf", &archive, "-C", &place.arg("tree"), "."])
+        .ok();
+    let object = json!({"do": "tar-in", "args": ["--exclude", "link", archive, "/two"]});
+    let script = format!("mkdir /one /two\ntar-in {archive} /one\n{object}\n");
+    edit(&image, &script).ok();
+    assert_clean(Path::new(&image));
+    extant(["mkdir", &format!("{other}:/one"), &format!("{other}:/two")]).ok();
+    extant(["tar", "-x", "-f", &archive, &format!("{other}:/one")]).ok();
+    let two = format!("{other}:/two");
+    extant(["tar", "-x", "--exclude", "link", "-f", &archive, &two]).ok();
+    assert_eq!(manifest(&image), manifest(&other));
+    // The line that fails is named, and nothing of it is left.
+    let before = fs::read(&image).unwrap();
+    fs::write(place.join("bad.tar"), vec![7; 2048]).unwrap();
+    let script = format!("mkdir /new\ntar-in {} /new\n", place.arg("bad.tar"));
+    let run = edit(&image, &script).fails(1);
+    assert!(run.stderr.contains("standard input:2: "), "{}", run.stderr);
+    let run = edit(&image, &format!("tar-in {archive} /nowhere")).fails(1);
+    assert!(run.stderr.contains("/nowhere"), "{}", run.stderr);
+    let script = format!("tar-in {archive} /one\n");
+    edit_with(&image, &script, &["--dry-run"]).ok();
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+/// With the rules of `tune`: what it does is done, and what it refuses is refused.
+#[test]
+fn a_uuid_is_given_where_tune_gives_it() {
+    let place = Place::new();
+    let image = place.arg("fs.img");
+    let other = place.arg("other.img");
+    for (options, has_effect) in [
+        (&["-t", "ext4"][..], true),
+        (&["-t", "ext4", "-O", "metadata_csum_seed"], true),
+        (&["-t", "ext4", "-O", "^metadata_csum"], true),
+        (&["-t", "ext4", "-O", "orphan_file,ea_inode"], true),
+        (&["-t", "ext2"], true),
+        (&["-t", "ext3"], true),
+        (&["-t", "ext4", "-O", "stable_inodes"], false),
+    ] {
+        mke2fs(Path::new(&image), 32 << 20, options);
+        fs::copy(&image, &other).unwrap();
+        let before = fs::read(&image).unwrap();
+        let script = format!("mkdir -p /a/b\nuuid {UUID}\nwrite /a/b/c <<< text\nlabel new\n");
+        let run = edit_with(&image, &script, &["--dry-run"]);
+        assert_eq!(run.code == 0, has_effect, "{options:?}: {}", run.stderr);
+        assert_eq!(fs::read(&image).unwrap(), before, "{options:?}");
+        let run = edit(&image, &script);
+        let tuned = extant(["tune", "--uuid", UUID, &other]);
+        assert_eq!(run.code == 0, has_effect, "{options:?}: {}", run.stderr);
+        assert_eq!(tuned.code == 0, has_effect, "{options:?}: {}", tuned.stderr);
+        if !has_effect {
+            let why = tuned.stderr.split("other.img: ").last().unwrap();
+            assert!(run.stderr.contains(why.trim()), "{}", run.stderr);
+            assert!(run.stderr.contains("standard input:2: "), "{}", run.stderr);
+            assert_eq!(fs::read(&image).unwrap(), before, "{options:?}");
+            continue;
+        }
+        assert_clean(Path::new(&image));
+        let dump = dumpe2fs_header(Path::new(&image));
+        assert_eq!(dump.field("Filesystem UUID"), UUID, "{options:?}");
+        assert_eq!(dump.field("Filesystem volume name"), "new", "{options:?}");
+        let text = extant(["cat", &format!("{image}:/a/b/c")]).ok().text();
+        assert_eq!(text, "text\n", "{options:?}");
+    }
+    // Values in inodes of their own have hashes that start from it.
+    mke2fs(
+        Path::new(&image),
+        32 << 20,
+        &["-t", "ext4", "-O", "ea_inode"],
+    );
+    let script = format!(
+        "write /x <<< x\nxattr set /x user.long {}\n",
+        "y".repeat(60_000)
+    );
+    edit(&image, &script).ok();
+    let before = fs::read(&image).unwrap();
+    let run = edit(&image, "mkdir /new\nuuid random").fails(1);
+    let tuned = extant(["tune", "--uuid", "random", &image]).fails_somehow();
+    let why = tuned.stderr.split("fs.img: ").last().unwrap();
+    assert!(run.stderr.contains(why.trim()), "{}", run.stderr);
+    assert_eq!(fs::read(&image).unwrap(), before);
+    let words = json!({"do": "uuid", "args": ["clear"]}).to_string();
+    mke2fs(Path::new(&image), 32 << 20, &["-t", "ext4"]);
+    edit(&image, &words).ok();
+    assert_clean(Path::new(&image));
+    let dump = dumpe2fs_header(Path::new(&image));
+    assert_eq!(dump.field("Filesystem UUID"), "<none>");
+    edit(&image, "uuid random\nexpect exists /\nuuid random").ok();
+    assert_clean(Path::new(&image));
 }
 
 /// The temporary file has no room: the image stays as it was.

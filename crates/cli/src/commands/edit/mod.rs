@@ -19,9 +19,13 @@ mod script;
 mod step;
 mod words;
 
+use super::tune;
 use crate::args::{Edit, Session, Whereabouts};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown, whole_image};
+use extant::{SharedDevice, Transaction};
+use extant_fsck::repair::tune::Settings;
+use extant_image::ImageLocation;
 use report::Report;
 use script::{Part, Script};
 use std::ffi::OsStr;
@@ -38,17 +42,11 @@ pub(super) fn run(args: &Edit, location: &Whereabouts) -> Outcome {
     let script = Script::read(&text(args)?, &args.image, script_name(args))?;
     let mut report = Report::new(args.json);
     let transaction = ImagePath::root_of(image.clone()).begin(location)?;
-    let session = Session {
-        image: image.clone(),
-        fs: transaction.filesystem().clone(),
-    };
-    let place = Whereabouts {
-        session: Some(session),
-        ..location.clone()
-    };
+    let place = place_of(&transaction, &image, location);
     let mut run = Run {
         name: &script.name,
-        place: &place,
+        place,
+        transaction,
         dry: args.dry_run,
         report: &mut report,
         done: 0,
@@ -62,14 +60,33 @@ pub(super) fn run(args: &Edit, location: &Whereabouts) -> Outcome {
         ));
         return Err(failure);
     }
-    let lines = run.done;
-    drop(place);
+    let Run {
+        transaction,
+        done: lines,
+        ..
+    } = run;
     if args.dry_run {
         return report.whole(lines, None);
     }
     let committed = transaction.commit();
     let committed = committed.map_err(|e| Failure::new(in_image(&image, &e)))?;
     report.whole(lines, Some(committed))
+}
+
+/// Where lines find the file system of a transaction.
+fn place_of(
+    transaction: &Transaction,
+    image: &ImageLocation,
+    location: &Whereabouts,
+) -> Whereabouts {
+    let session = Session {
+        image: image.clone(),
+        fs: transaction.filesystem().clone(),
+    };
+    Whereabouts {
+        session: Some(session),
+        ..location.clone()
+    }
 }
 
 /// The script as it was given.
@@ -117,7 +134,8 @@ fn script_name(args: &Edit) -> String {
 /// A script being run.
 struct Run<'a> {
     name: &'a str,
-    place: &'a Whereabouts,
+    place: Whereabouts,
+    transaction: Transaction,
     dry: bool,
     report: &'a mut Report,
     /// Lines that were done.
@@ -135,7 +153,7 @@ impl Run<'_> {
                     then,
                     otherwise,
                 } => {
-                    let holds = condition.holds(self.place);
+                    let holds = condition.holds(&self.place);
                     let holds = holds.map_err(|failure| self.told(*line, failure))?;
                     self.parts(if holds { then } else { otherwise })?;
                 }
@@ -145,13 +163,38 @@ impl Run<'_> {
     }
 
     fn line(&mut self, line: usize, step: &Step) -> Outcome {
-        let outcome = step.run(self.place, self.dry);
+        let outcome = match step.uuid() {
+            Some(uuid) => self.give_uuid(uuid),
+            None => step.run(&self.place, self.dry),
+        };
         self.report.line(line, step, &outcome)?;
         if let Err(failure) = outcome {
             return Err(self.told(line, failure));
         }
         self.done += 1;
         Ok(())
+    }
+
+    /// Gives the file system another UUID, as `tune` does.
+    fn give_uuid(&mut self, uuid: [u8; 16]) -> Outcome {
+        let settings = Settings {
+            uuid: Some(uuid),
+            ..Settings::default()
+        };
+        let Some(session) = self.place.session.take() else {
+            return Err(Failure::new("the file system is not open"));
+        };
+        let image = session.image;
+        drop(session.fs);
+        let given = self.transaction.change_closed(|device| {
+            let device = SharedDevice::clone(device);
+            tune::apply(device, &settings, None).map_err(NotGiven::Refused)
+        });
+        self.place = place_of(&self.transaction, &image, &self.place);
+        given.map_err(|e| match e {
+            NotGiven::Refused(why) => Failure::new(why),
+            NotGiven::Whole(e) => Failure::new(in_image(&image, &e)),
+        })
     }
 
     /// Says which line failed. What its command says by itself has been said.
@@ -166,6 +209,18 @@ impl Run<'_> {
                 Failure::new(format!("{name}:{line}: this line failed"))
             }
         }
+    }
+}
+
+/// Why a file system has its old UUID.
+enum NotGiven {
+    Refused(String),
+    Whole(extant::Error),
+}
+
+impl From<extant::Error> for NotGiven {
+    fn from(e: extant::Error) -> Self {
+        Self::Whole(e)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::condition::Condition;
 use super::operand;
-use crate::args::{AclDo, Apply, Args, Command, Cp, Whereabouts, Write, XattrDo};
+use crate::args::{AclDo, Apply, Args, Command, Cp, Tar, Whereabouts, Write, XattrDo};
+use crate::commands::tune::uuid_of;
 use crate::commands::{
     acl, apply, chattr, chmod, chown, cp, fallocate, ln, mkdir, mknod, mv, rm, touch,
 };
-use crate::commands::{truncate, write, xattr};
+use crate::commands::{tar, truncate, write, xattr};
 use crate::failure::{Failure, Outcome};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
@@ -24,8 +25,10 @@ pub(super) struct Step {
 enum What {
     Expect(Condition),
     Label(OsString, OsString),
+    Uuid([u8; 16]),
     Put(Box<Cp>),
     Get(Box<Cp>),
+    TarIn(Box<Tar>),
     Apply(Box<Apply>),
     Write(Write, Vec<u8>),
     Command(Box<Command>),
@@ -54,6 +57,15 @@ impl Step {
                 [label] => What::Label(operand(image, OsStr::new("/")), label.clone()),
                 _ => return Err("a label follows `label`, and nothing else".to_owned()),
             },
+            "uuid" => match &words[1..] {
+                [word] => What::Uuid(uuid_of(&word.to_string_lossy())?),
+                _ => {
+                    return Err(
+                        "a UUID follows `uuid`, or random or clear, and nothing else".to_owned(),
+                    );
+                }
+            },
+            "tar-in" => What::TarIn(inside.tar_in(&words)?),
             "put" | "get" => {
                 let Command::Cp(mut args) = parsed("cp", &words)? else {
                     return Err(unknown(name));
@@ -107,6 +119,14 @@ impl Step {
         Ok(Self { words, what })
     }
 
+    /// The UUID that the line gives the file system, which has to be closed for that.
+    pub(super) fn uuid(&self) -> Option<[u8; 16]> {
+        match self.what {
+            What::Uuid(uuid) => Some(uuid),
+            _ => None,
+        }
+    }
+
     /// Does what the line says, on the file system that `place` has open. `dry`: what would change
     /// the host is left.
     pub(super) fn run(&self, place: &Whereabouts, dry: bool) -> Outcome {
@@ -118,6 +138,9 @@ impl Step {
                 let set = extant_core::ops::set_label(fs.engine(), label.as_bytes());
                 set.map_err(|e| Failure::new(format!("the label cannot be set: {e}")))
             }
+            // The script does that, between two openings of the file system.
+            What::Uuid(_) => Err(Failure::usage("a UUID is given to a closed file system")),
+            What::TarIn(args) => tar::run(args, place),
             What::Get(_) if dry => Ok(()),
             What::Put(args) | What::Get(args) => cp::run(args, place),
             What::Apply(args) => apply::run(args, place),
@@ -183,6 +206,28 @@ impl Inside<'_> {
         }
         *path = operand(self.0, path);
         Ok(())
+    }
+
+    /// `tar-in`: `tar -x`, with the archive before the directory.
+    fn tar_in(&self, words: &[OsString]) -> Result<Box<Tar>, String> {
+        let extract = OsString::from("--extract");
+        let words = [&words[..1], &[extract], &words[1..]].concat();
+        let Command::Tar(mut args) = parsed("tar", &words)? else {
+            return Err(unknown("tar-in"));
+        };
+        let [archive, dir] = &mut args.paths[..] else {
+            return Err("an archive follows `tar-in`, and the directory it is put into".to_owned());
+        };
+        if args.file.is_some() {
+            return Err("the archive of `tar-in` is named without -f".to_owned());
+        }
+        if archive == "-" {
+            return Err("standard input is not for the lines of a script".to_owned());
+        }
+        self.path(dir)?;
+        args.file = Some(std::mem::take(archive).into());
+        args.paths.remove(0);
+        Ok(Box::new(args))
     }
 
     fn paths(&self, paths: &mut [OsString]) -> Result<(), String> {
