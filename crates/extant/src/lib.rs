@@ -71,7 +71,7 @@
 //! | `remote` | no | images behind HTTP and in object stores, by their URLs |
 //! | `tls` | no | NBD through TLS |
 //! | `mend` | no | reading a damaged file system as a repair would leave it |
-//! | `verity` | no | comparing content with the hashes of fs-verity: `File::fs_verity`, and `verify` when files are taken out |
+//! | `verity` | no | fs-verity: protecting files (`Filesystem::enable_verity`), and comparing content with its hashes (`File::fs_verity`, and `verify` when files are taken out) |
 //! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
 //!
 //! # Modules
@@ -92,6 +92,7 @@
 //! | `quota` | what users, groups and projects use and may use |
 //! | `error` | [`Error`]: which path, and why |
 //! | `verity` | comparing content with the hashes of fs-verity (feature `verity`) |
+//! | `protect` | protecting files by fs-verity (feature `verity`) |
 //! | [`errno`] | error numbers of Linux |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
 //! | [`compare`] | what differs between two trees |
@@ -123,6 +124,8 @@ mod metadata;
 mod mount;
 mod open_options;
 mod path;
+#[cfg(feature = "verity")]
+mod protect;
 mod quota;
 mod read_dir;
 mod remove;
@@ -156,11 +159,16 @@ pub use extant_format::{
     BlockSize, Expected, FormatError, FormatResult, Group, Ino, Lblk, Pblk, Structure, Tid,
 };
 pub use extant_image as image;
+#[cfg(feature = "verity")]
+/// A hash function of fs-verity.
+pub use extant_verity::Algorithm as HashAlgorithm;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use freeze::Frozen;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
+#[cfg(feature = "verity")]
+pub use protect::FsVerityOptions;
 pub use read_dir::{DirEntry, ReadDir};
 pub use transaction::{Committed, Transaction};
 #[cfg(feature = "verity")]

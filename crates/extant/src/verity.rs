@@ -4,7 +4,7 @@
 //! What vouches for the root hash is not known here: the digest of the file is for that.
 
 use crate::error::Why;
-use crate::{Cause, Error, File, Result};
+use crate::{Cause, Error, File, FsVerityOptions, Result};
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode};
 use extant_core::ops;
@@ -62,6 +62,17 @@ impl FsVerityFile {
     #[must_use]
     pub fn algorithm(&self) -> &'static str {
         self.seal.descriptor.algorithm.name()
+    }
+
+    /// Returns how the file is protected.
+    #[must_use]
+    pub fn options(&self) -> FsVerityOptions {
+        let descriptor = &self.seal.descriptor;
+        FsVerityOptions {
+            algorithm: descriptor.algorithm,
+            salt: descriptor.salt.clone(),
+            block_size: Some(1 << descriptor.block_log2),
+        }
     }
 
     /// Reads from byte `offset`, and gives nothing out that differs from what was protected.

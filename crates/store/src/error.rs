@@ -165,6 +165,9 @@ pub enum Error {
     /// The name exists already (EEXIST).
     #[error("the file exists already")]
     Exists,
+    /// fs-verity protects the file already (EEXIST).
+    #[error("the file is protected by fs-verity already")]
+    AlreadyProtected,
     /// A directory that should be empty is not (ENOTEMPTY).
     #[error("the directory is not empty")]
     NotEmpty,
@@ -308,7 +311,7 @@ impl Error {
             Self::Loop => ELOOP,
             Self::NoAttribute => ENODATA,
             Self::Encrypted => ENOKEY,
-            Self::Exists => EEXIST,
+            Self::Exists | Self::AlreadyProtected => EEXIST,
             Self::NotEmpty => ENOTEMPTY,
             Self::TooManyLinks => EMLINK,
             Self::BadHandle(_) => EBADF,

@@ -27,6 +27,8 @@ pub enum Facility {
     FuseRings,
     /// The kernel opens devices of dm-verity over loop devices.
     DmVerity,
+    /// The kernel's ext4 has fs-verity.
+    FsVerity,
     /// `versitygw` and `gofakes3` are installed (`scripts/store-servers.sh` does that).
     S3Servers,
     /// `azurite-blob` is installed (`scripts/store-servers.sh` does that).
@@ -45,6 +47,7 @@ impl fmt::Display for Facility {
             Facility::Fuse => "/dev/fuse",
             Facility::FuseRings => "FUSE over io_uring",
             Facility::DmVerity => "the kernel's dm-verity",
+            Facility::FsVerity => "fs-verity of the kernel's ext4",
             Facility::S3Servers => "two S3 servers",
             Facility::AzureServer => "a server of Azure Blob Storage",
             Facility::GoogleServer => "a server of Google Cloud Storage",
@@ -81,6 +84,7 @@ impl Facility {
         static FUSE: OnceLock<Result<(), String>> = OnceLock::new();
         static RINGS: OnceLock<Result<(), String>> = OnceLock::new();
         static VERITY: OnceLock<Result<(), String>> = OnceLock::new();
+        static FS_VERITY: OnceLock<Result<(), String>> = OnceLock::new();
         static S3: OnceLock<Result<(), String>> = OnceLock::new();
         static AZURE: OnceLock<Result<(), String>> = OnceLock::new();
         static GOOGLE: OnceLock<Result<(), String>> = OnceLock::new();
@@ -92,6 +96,7 @@ impl Facility {
             Facility::Fuse => FUSE.get_or_init(probe_fuse),
             Facility::FuseRings => RINGS.get_or_init(probe_rings),
             Facility::DmVerity => VERITY.get_or_init(probe_dm_verity),
+            Facility::FsVerity => FS_VERITY.get_or_init(probe_fs_verity),
             Facility::S3Servers => S3.get_or_init(|| probe_stores(&["versitygw", "gofakes3"])),
             Facility::AzureServer => AZURE.get_or_init(|| probe_stores(&["azurite-blob"])),
             Facility::GoogleServer => GOOGLE.get_or_init(|| probe_stores(&["fake-gcs-server"])),
@@ -266,6 +271,17 @@ fn probe_dm_verity() -> Result<(), String> {
     let [data, hashes] = [&data, &hashes].map(|device| device.path().display().to_string());
     let opened = crate::verity::Opened::try_new(&data, &hashes, root.unwrap_or_default(), 0);
     opened.map(drop).map_err(|said| said.replace('\n', "; "))
+}
+
+fn probe_fs_verity() -> Result<(), String> {
+    // It mounts an image, which brings the module in.
+    Facility::KernelExt4.check().map_err(|m| m.to_string())?;
+    let feature = "/sys/fs/ext4/features/verity";
+    if Path::new(feature).exists() {
+        Ok(())
+    } else {
+        Err(format!("there is no {feature}"))
+    }
 }
 
 /// Whether programs that serve object stores are installed.

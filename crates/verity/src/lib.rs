@@ -12,6 +12,7 @@
 //! | `shape` | [`Shape`]: how many levels a tree has, and where the blocks of each are |
 //! | [`dm`] | the superblock of dm-verity, and where it and its tree are |
 //! | [`fs`] | the descriptor of fs-verity, and where ext4 keeps it and the tree |
+//! | `build` | [`Builder`]: a tree of blocks that come in their order |
 //! | `walk` | [`Verifier`]: whether blocks are those that a root hash was made of |
 //!
 //! # Absent
@@ -20,12 +21,14 @@
 
 #![deny(unsafe_code)]
 
+mod build;
 pub mod dm;
 pub mod fs;
 mod hash;
 mod shape;
 mod walk;
 
+pub use build::Builder;
 pub use hash::{Algorithm, Digest, Salted};
 pub use shape::Shape;
 pub use walk::{Verifier, WalkError};

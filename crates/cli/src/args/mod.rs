@@ -49,7 +49,7 @@ pub(crate) use sources::Sources;
 pub(crate) use sync::Sync;
 pub(crate) use tables::{Owners, Tables};
 pub(crate) use tar::Tar;
-pub(crate) use verity::{DmVerity, SealImage, Verity};
+pub(crate) use verity::{DmVerity, FsVerity, SealImage, Verity};
 
 use crate::failure::{Failure, Outcome};
 use crate::size;

@@ -45,10 +45,12 @@ impl Args {
     pub(crate) fn refuse_meaningless_undo(&self) -> Outcome {
         let is_final = matches!(
             self.command,
-            Command::Mkfs(_) | Command::Convert(_) | Command::Revert(_) | Command::Verity(_)
+            Command::Mkfs(_) | Command::Convert(_) | Command::Revert(_)
         );
         let writes = match &self.command {
             Command::Cp(args) => args.is_into_image(),
+            // A tree for dm-verity is beside the file system.
+            Command::Verity(args) => args.dm.dm_verity.is_none(),
             command => command.writes() && !is_final,
         };
         if self.location.undo.is_none() || writes {

@@ -89,25 +89,34 @@ pub(crate) struct FsVerity {
     pub(crate) fs_verity_block_size: Option<u64>,
 }
 
-/// Make hash trees for an image that exists
+/// Make hash trees for an image that exists, or for files in it
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant verity old.img --dm-verity old.verity
   extant verity old.img --dm-verity append --json | jq -r .dm_verity.root_hash
+  extant verity old.img --fs-verity /usr/bin --fs-verity '*.so'
 
-The trees are those that `extant mkfs` makes with these options. The whole file system is read, and \
-not changed. It has to be closed: what a journal still has is put in place first (extant replay), \
-and what is written to the image afterwards no longer agrees with the tree.
+The trees are those that `extant mkfs` makes with these options.
 
-The tree is written first, and its superblock when the tree is durable; a file of its own appears \
-when it is complete.")]
+With --fs-verity the image is changed through its journal, file by file: a crash leaves each with \
+fs-verity or as it was, and the same command again goes on. Content, times, owners and attributes \
+stay. Digests are told on standard output, as `fsverity digest` has them.
+
+With --dm-verity the whole file system is read, and not changed. It has to be closed: what a journal \
+still has is put in place first (extant replay), and what is written to the image afterwards no \
+longer agrees with the tree. The tree is written first, and its superblock when the tree is durable; \
+a file of its own appears when it is complete.
+
+With both, files are protected first.")]
 pub(crate) struct SealImage {
     /// The image
     #[arg(value_name = "IMAGE")]
     pub(crate) image: OsString,
     #[command(flatten)]
     pub(crate) dm: DmVerity,
+    #[command(flatten)]
+    pub(crate) fs: FsVerity,
     /// Write the tree over anything that is in its place
     #[arg(short, long)]
     pub(crate) force: bool,

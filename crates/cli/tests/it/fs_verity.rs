@@ -22,7 +22,7 @@ const FILES: &[(&str, usize)] = &[
 
 /// A directory with these files, one that is nothing but a hole, one with holes, and one that gets
 /// no tree.
-fn source(place: &Place) -> String {
+pub(crate) fn source(place: &Place) -> String {
     let dir = place.join("tree");
     fs::create_dir_all(dir.join("sealed")).unwrap();
     let mut rng = Rng::new(11);
@@ -45,7 +45,7 @@ fn source(place: &Place) -> String {
     place.arg("tree")
 }
 
-fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     let names = FILES.iter().map(|(name, _)| *name);
     names.chain(["hole", "holes"]).collect()
 }
@@ -79,7 +79,11 @@ fn past_end(image: &str, path: &str, from: u64, len: usize) -> Vec<u8> {
 }
 
 /// What `fsverity digest` makes of a file on the host: the digest, the tree, the descriptor.
-fn of_fsverity(place: &Place, file: &Path, options: &[&str]) -> (String, Vec<u8>, Vec<u8>) {
+pub(crate) fn of_fsverity(
+    place: &Place,
+    file: &Path,
+    options: &[&str],
+) -> (String, Vec<u8>, Vec<u8>) {
     let (tree, descriptor) = (place.arg("theirs.tree"), place.arg("theirs.descriptor"));
     let said = tool("fsverity")
         .args(["digest", "--compact", &file.display().to_string()])
@@ -94,7 +98,7 @@ fn of_fsverity(place: &Place, file: &Path, options: &[&str]) -> (String, Vec<u8>
 
 /// Compares what an image has behind a file with what `fsverity` makes.
 #[track_caller]
-fn compare(place: &Place, image: &str, name: &str, options: &[&str]) {
+pub(crate) fn compare(place: &Place, image: &str, name: &str, options: &[&str]) {
     let host = place.join("tree/sealed").join(name);
     let path = format!("/sealed/{name}");
     let (_, tree, descriptor) = of_fsverity(place, &host, options);

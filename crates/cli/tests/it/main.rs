@@ -22,6 +22,7 @@ mod examples;
 mod external_journal;
 mod fakeroot;
 mod fs_verity;
+mod fs_verity_later;
 mod fstrim_and_labels;
 mod habits;
 mod help;

@@ -39,6 +39,7 @@
 //! | `range/fallocate` | reserving blocks for a range |
 //! | `range/collapse_insert` | holes punched, ranges made zeros, taken out or put in |
 //! | `range/reshape` | another kind of map for a file |
+//! | `range/seal` | what fs-verity has behind the content of a file |
 //! | `range/zeros` | making zeros on the device |
 //! | `stored/read` | reading a range as the map and the device have it |
 //! | `stored/together` | reading the content of many small files with one batch of reads |
@@ -84,6 +85,8 @@ pub use io::WriteOptions;
 pub use range::collapse_insert::{collapse_range, insert_range, punch_hole, zero_range};
 pub use range::fallocate::{FallocateMode, fallocate};
 pub(crate) use range::reshape::reshape;
+pub(crate) use range::seal::seal;
+pub use range::seal::{Seal, WriteSeal};
 pub(crate) use range::truncate::finish_truncate;
 pub use range::truncate::{grow, truncate, truncate_with};
 pub use stored::read::{read_at, read_content, read_seal};

@@ -73,7 +73,9 @@ impl LogItem for Inodes<'_> {
         if !self.fs.superblock().has_ro_compat(RoCompat::LARGE_FILE)
             && inodes.iter().flatten().any(RegisteredInode::is_large)
         {
-            self.write_state.super_state.note_large_file();
+            self.write_state
+                .super_state
+                .note_ro_compat(RoCompat::LARGE_FILE);
         }
         Ok(Some(Box::new(CapturedInodes {
             fs: self.fs,

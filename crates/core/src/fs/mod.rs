@@ -13,6 +13,7 @@
 //! | `statfs` | what `statfs` tells |
 //! | `sums` | what the accounting of space and of file data holds |
 //! | `label` | what it is called |
+//! | `copies` | copies of the superblock, in other groups |
 //! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
 //!
@@ -25,10 +26,11 @@
 //! - Open for reading, the image is never written: a dirty journal is replayed into memory, in
 //!   front of the device.
 //! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
-//!   against other hosts, the record of an error that stopped the journal, and the label in backups
-//!   of the superblock.
+//!   against other hosts, the record of an error that stopped the journal, and copies of the
+//!   superblock.
 
 mod changes;
+mod copies;
 mod durable;
 mod groups;
 mod handle;

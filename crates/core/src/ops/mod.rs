@@ -29,6 +29,7 @@
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
 //! | [`chmod`], [`chown`], [`utimens`], [`utimens_dated`], [`touch`] | the record |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
+//! | [`seal`] | `FS_IOC_ENABLE_VERITY` |
 //! | [`set_project`] | `FS_IOC_FSSETXATTR` |
 //! | [`statfs_at`] | `statfs` |
 //! | [`quota`], [`quotas`], [`quota_grace`], [`set_quota`], [`set_quota_grace`] | `quotactl` |
@@ -71,6 +72,7 @@ mod readdir;
 mod readlink;
 mod release;
 mod rename;
+mod seal;
 mod setattr;
 mod setxattr;
 mod shed;
@@ -84,8 +86,8 @@ mod unlink;
 mod whole;
 
 pub use crate::data::{
-    Extent, FallocateMode, Sink, allocated, allocated_live, extents, extents_live, now, read_seal,
-    read_together, seek_data, seek_data_live, seek_hole, seek_hole_live, stream,
+    Extent, FallocateMode, Seal, Sink, WriteSeal, allocated, allocated_live, extents, extents_live,
+    now, read_seal, read_together, seek_data, seek_data_live, seek_hole, seek_hole_live, stream,
 };
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, SetXattr, acl, for_each as for_each_xattr};
@@ -115,6 +117,7 @@ pub use readdir::readdir;
 pub use readlink::readlink;
 pub use release::release;
 pub use rename::{RenameFlags, exchange, rename, rename_with};
+pub use seal::seal;
 pub use setattr::{chmod, chown, touch, touch_dated, utimens, utimens_dated};
 pub use setxattr::{removexattr, set_access_list_from_outside, setacl, setxattr};
 pub use stat::{stat, stat_of};

@@ -66,8 +66,8 @@ struct Fields {
     clean_at_commit: bool,
     /// It was not when it was opened, and needs a check.
     found_unclean: bool,
-    /// There is a file that needs the feature `large_file`.
-    large_file: bool,
+    /// Features that files need by now.
+    needed: RoCompat,
     /// What it is called from the next commit on.
     label: Option<Label>,
 }
@@ -115,7 +115,7 @@ impl SuperState {
             captured: None,
             clean_at_commit: false,
             found_unclean: false,
-            large_file: false,
+            needed: RoCompat::empty(),
             label: None,
         };
         Ok(Self {
@@ -172,11 +172,11 @@ impl SuperState {
                 superblock.set_orphan_present(false);
             }
         }
-        if fields.large_file && !superblock.has_ro_compat(RoCompat::LARGE_FILE) {
-            // No other field depends on it.
+        if !superblock.features().ro_compat.contains(fields.needed) {
+            // No other field depends on them.
             superblock = superblock
                 .with(|raw| {
-                    let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+                    let bits = raw.feature_ro_compat.get() | fields.needed.bits();
                     raw.feature_ro_compat.set(bits);
                 })
                 .unwrap_or(superblock);
@@ -203,11 +203,20 @@ impl SuperState {
         self.fields.lock().label = Some(label);
     }
 
-    /// A file has become so large that the file system needs the feature `large_file`, which it has
-    /// from the next commit on.
-    pub fn note_large_file(&self) {
-        self.fields.lock().large_file = true;
-        self.touch();
+    /// A file needs a feature on which no other field depends: `large_file`, or `verity`. The file
+    /// system has it from the next commit on. Returns whether it had it not, and nobody has noted
+    /// it before.
+    pub fn note_ro_compat(&self, feature: RoCompat) -> bool {
+        let is_new = {
+            let mut fields = self.fields.lock();
+            let known = fields.needed | fields.committed.features().ro_compat;
+            fields.needed |= feature;
+            !known.contains(feature)
+        };
+        if is_new {
+            self.touch();
+        }
+        is_new
     }
 
     /// The block with `superblock` in it, as it is stored.

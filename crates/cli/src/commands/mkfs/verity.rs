@@ -2,14 +2,14 @@
 
 use super::replacing;
 use super::sources::place_of;
-use crate::args::{DmVerity as DmVerityArgs, Mkfs};
+use crate::args::{DmVerity as DmVerityArgs, FsVerity as FsVerityArgs, Mkfs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output as Said;
 use crate::record::{hex, uuid};
 use crate::slip::refuse_over_disk;
 use extant::Escaped;
 use extant_mkfs::output::Replaces;
-use extant_mkfs::source::{Excludes, FileType, NodeId, Tree};
+use extant_mkfs::source::{Excludes, FileType, Tree};
 use extant_mkfs::{DmVerity, DmVerityReport, FsVerity, HashAlgorithm};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -42,13 +42,13 @@ pub(in crate::commands) struct Dm {
 
 /// Which files get trees of fs-verity, and how.
 #[derive(Debug)]
-struct Files {
+pub(in crate::commands) struct Files {
     /// Patterns, each with what it is on the command line.
-    patterns: Vec<(String, Excludes)>,
-    list: Option<PathBuf>,
-    algorithm: HashAlgorithm,
-    salt: Vec<u8>,
-    block_size: Option<u32>,
+    pub(in crate::commands) patterns: Vec<(String, Excludes)>,
+    pub(in crate::commands) list: Option<PathBuf>,
+    pub(in crate::commands) algorithm: HashAlgorithm,
+    pub(in crate::commands) salt: Vec<u8>,
+    pub(in crate::commands) block_size: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -100,15 +100,9 @@ impl Dm {
     }
 }
 
-impl Verity {
-    /// Checks what was asked for; `room` is what the image may take at most, where its place says
-    /// so.
-    pub(super) fn new(args: &Mkfs, room: Option<u64>) -> Outcome<Self> {
-        let sources = args.plan.sources.from.iter().map(Path::new);
-        let others = [("the image", args.image.as_path())].into_iter();
-        let others = others.chain(sources.map(|source| ("a source", source)));
-        let dm = Dm::new(&args.verity.dm, room, others)?;
-        let asked = &args.verity.fs;
+impl Files {
+    /// Checks what was asked for.
+    pub(in crate::commands) fn new(asked: &FsVerityArgs) -> Outcome<Self> {
         let files_are_named = !asked.fs_verity.is_empty() || asked.fs_verity_list.is_some();
         let how = [&asked.fs_verity_salt, &asked.fs_verity_hash];
         let says_how = how.iter().any(|how| how.is_some()) || asked.fs_verity_block_size.is_some();
@@ -118,27 +112,39 @@ impl Verity {
                  --fs-verity-list, which say which files",
             ));
         }
+        let patterns = asked.fs_verity.iter().map(pattern);
+        let salt = salt_of(asked.fs_verity_salt.as_deref(), "--fs-verity-salt")?;
         Ok(Self {
-            dm,
-            files: Files {
-                patterns: asked
-                    .fs_verity
-                    .iter()
-                    .map(pattern)
-                    .collect::<Outcome<_>>()?,
-                list: asked.fs_verity_list.clone(),
-                algorithm: algorithm(asked.fs_verity_hash.as_deref(), "--fs-verity-hash")?,
-                salt: salt_of(asked.fs_verity_salt.as_deref(), "--fs-verity-salt")?
-                    .unwrap_or_default(),
-                block_size: bytes_of(asked.fs_verity_block_size),
-            },
+            patterns: patterns.collect::<Outcome<_>>()?,
+            list: asked.fs_verity_list.clone(),
+            algorithm: algorithm(asked.fs_verity_hash.as_deref(), "--fs-verity-hash")?,
+            salt: salt.unwrap_or_default(),
+            block_size: bytes_of(asked.fs_verity_block_size),
         })
+    }
+
+    /// Whether no file is asked for.
+    pub(in crate::commands) const fn is_none(&self) -> bool {
+        self.patterns.is_empty() && self.list.is_none()
+    }
+}
+
+impl Verity {
+    /// Checks what was asked for; `room` is what the image may take at most, where its place says
+    /// so.
+    pub(super) fn new(args: &Mkfs, room: Option<u64>) -> Outcome<Self> {
+        let sources = args.plan.sources.from.iter().map(Path::new);
+        let others = [("the image", args.image.as_path())].into_iter();
+        let others = others.chain(sources.map(|source| ("a source", source)));
+        let dm = Dm::new(&args.verity.dm, room, others)?;
+        let files = Files::new(&args.verity.fs)?;
+        Ok(Self { dm, files })
     }
 
     /// The trees of files of what the image is filled with, if some are asked for, and of how many.
     pub(super) fn of_files(&self, tree: Option<&Tree>) -> Outcome<Option<(FsVerity, u64)>> {
         let asked = &self.files;
-        if asked.patterns.is_empty() && asked.list.is_none() {
+        if asked.is_none() {
             return Ok(None);
         }
         let mut files = BTreeSet::new();
@@ -152,7 +158,11 @@ impl Verity {
             files.extend(found);
         }
         if let Some(list) = &asked.list {
-            files.extend(listed(list, tree)?);
+            files.extend(listed(list, "the source", |path| {
+                let tree = tree?;
+                let found = tree.lookup(path)?;
+                (tree.node(found).kind() == FileType::Regular).then_some(found)
+            })?);
         }
         let count = files.len() as u64;
         let mut how = FsVerity::new(files);
@@ -217,9 +227,13 @@ fn pattern(text: &OsString) -> Outcome<(String, Excludes)> {
     Ok((shown, pattern))
 }
 
-/// The regular files whose paths a file lists, one a line; empty lines and those that begin with
-/// `#` are left out.
-fn listed(list: &Path, tree: Option<&Tree>) -> Outcome<Vec<NodeId>> {
+/// The regular files of `whole` whose paths a file lists, one a line, as `find` finds them; empty
+/// lines and those that begin with `#` are left out.
+pub(in crate::commands) fn listed<T>(
+    list: &Path,
+    whole: &str,
+    mut find: impl FnMut(&[u8]) -> Option<T>,
+) -> Outcome<Vec<T>> {
     let place = Escaped::path(list);
     let text = std::fs::read(list).map_err(|e| Failure::new(format!("{place}: {e}")))?;
     let mut files = Vec::new();
@@ -227,13 +241,9 @@ fn listed(list: &Path, tree: Option<&Tree>) -> Outcome<Vec<NodeId>> {
         if path.is_empty() || path.starts_with(b"#") {
             continue;
         }
-        let found = tree.and_then(|tree| {
-            let found = tree.lookup(path)?;
-            (tree.node(found).kind() == FileType::Regular).then_some(found)
-        });
-        files.push(found.ok_or_else(|| {
+        files.push(find(path).ok_or_else(|| {
             Failure::new(format!(
-                "{place}, line {line}: {} is no regular file in the source",
+                "{place}, line {line}: {} is no regular file in {whole}",
                 Escaped(path)
             ))
         })?);

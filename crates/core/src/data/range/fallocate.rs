@@ -112,19 +112,24 @@ pub(in crate::data) fn fallocate_alone(
     let mut rest = Reservation {
         blocks: blocks_of(fs, &(offset..end)),
         end: (!mode.keep_size).then_some(end),
+        is_dated: true,
     };
     xattr::take_away(fs, held, options.actor)?;
-    let mut retries = 0;
-    let mut image = image;
-    loop {
-        match rest.step(fs, held, &image) {
-            Ok(()) if rest.blocks.is_empty() => return Ok(()),
-            Ok(()) => retries = 0,
-            Err(Error::NoSpace) if retries < RETRIES && rest.make_room(fs)? => retries += 1,
-            Err(e) => return Err(e),
-        }
-        image = held.snapshot();
-    }
+    rest.reserve(fs, held)
+}
+
+/// Reserves `blocks` behind the end of a file, of which nothing else changes: neither its size nor
+/// its times. The caller holds `op` exclusively, and what is in memory has its blocks.
+///
+/// # Errors
+/// As for [`fallocate`].
+pub(in crate::data) fn reserve_behind(fs: &Fs, held: &Held, blocks: Range<u64>) -> Result<()> {
+    let mut rest = Reservation {
+        blocks,
+        end: None,
+        is_dated: false,
+    };
+    rest.reserve(fs, held)
 }
 
 /// What remains to be reserved.
@@ -133,6 +138,8 @@ struct Reservation {
     blocks: Range<u64>,
     /// The size the file gets, unless it has more; `None` if it keeps what it has.
     end: Option<u64>,
+    /// Whether the file is dated now.
+    is_dated: bool,
 }
 
 /// Blocks for holes, in order.
@@ -145,6 +152,19 @@ struct Found<'f> {
 }
 
 impl Reservation {
+    /// Reserves all of it. `op` is held exclusively.
+    fn reserve(&mut self, fs: &Fs, held: &Held) -> Result<()> {
+        let mut retries = 0;
+        loop {
+            match self.step(fs, held, &held.snapshot()) {
+                Ok(()) if self.blocks.is_empty() => return Ok(()),
+                Ok(()) => retries = 0,
+                Err(Error::NoSpace) if retries < RETRIES && self.make_room(fs)? => retries += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
     /// Tells whether there may be more space than there was: what others kept ready has come back,
     /// or what was freed, with a commit.
     fn make_room(&self, fs: &Fs) -> Result<bool> {
@@ -169,11 +189,13 @@ impl Reservation {
         let size = self
             .end
             .map_or(0, |end| end.min(upto.saturating_mul(1 << log2)));
-        let time = now();
+        let (time, is_dated) = (now(), self.is_dated);
         let also = |inode: &mut Inode| {
             let disk = inode.disk_mut();
             disk.size = disk.size.max(size);
-            stamp(disk, time, WriteOptions::default());
+            if is_dated {
+                stamp(disk, time, WriteOptions::default());
+            }
         };
         if found.places.is_empty() {
             let handle = fs.start(1)?;

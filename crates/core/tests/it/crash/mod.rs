@@ -19,6 +19,7 @@
 //! | `no_journal` | the same without a journal, where a check has to help |
 //! | `pieces` | truncations and deletions of more than one transaction |
 //! | `map_conversion` | maps of another kind: extents made of indirect blocks, and the other way round |
+//! | `sealing` | files that fs-verity comes to protect |
 //! | `staged` | changes that are made as a whole, or not at all |
 //! | `waiting` | those that no journal holds |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
@@ -45,6 +46,7 @@ mod owners;
 mod pieces;
 mod regressions;
 mod runs;
+mod sealing;
 pub(crate) mod shapes;
 mod soak;
 mod staged;

@@ -1,10 +1,12 @@
-//! `extant verity`: hash trees for an image that exists.
+//! `extant verity`: hash trees for an image that exists, and for files in it.
 
-use super::mkfs::is_impossible;
-use super::mkfs::verity::{Dm, Hashed, tell};
-use super::resize::{cut, lengthen};
-use super::tune::superblock_of;
+mod files;
+
 use crate::args::{SealImage, Whereabouts};
+use crate::commands::mkfs::is_impossible;
+use crate::commands::mkfs::verity::{Dm, Files, Hashed, tell};
+use crate::commands::resize::{cut, lengthen};
+use crate::commands::tune::superblock_of;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
@@ -25,27 +27,58 @@ pub(super) fn run(args: &SealImage, location: &Whereabouts) -> Outcome {
     refuse_reading_options(location)?;
     let image = whole_image(args.image.as_ref())?;
     let others = image.path().map(|path| ("the image", path));
-    let Some(dm) = Dm::new(&args.dm, None, others)? else {
+    let dm = Dm::new(&args.dm, None, others)?;
+    let files = Files::new(&args.fs)?;
+    if dm.is_none() && files.is_none() {
         return Err(Failure::usage(
-            "say where the tree goes: --dm-verity append, or --dm-verity FILE",
+            "say which files fs-verity is to protect: --fs-verity PATTERN; or where a tree for \
+             dm-verity goes: --dm-verity append, or --dm-verity FILE",
         ));
-    };
-    let (target, device) = Target::open(&image, location, &dm)?;
-    let made = target.make(args, &dm, device)?;
-    if args.quiet {
-        return Ok(());
     }
+    let (protected, done) = if files.is_none() {
+        (None, Ok(()))
+    } else {
+        let (protected, done) = files::protect(&files, &image, location)?;
+        (Some(protected), done)
+    };
+    let made = match dm.filter(|_| done.is_ok()) {
+        Some(dm) => {
+            let (target, device) = Target::open(&image, location, &dm)?;
+            Some(target.make(args, &dm, device)?)
+        }
+        None => None,
+    };
+    if !args.quiet {
+        say_what(args, &image, protected.as_deref(), made.as_ref())?;
+    }
+    done
+}
+
+/// Tells what was made.
+fn say_what(
+    args: &SealImage,
+    image: &ImageLocation,
+    protected: Option<&[files::Protected]>,
+    made: Option<&DmVerityReport>,
+) -> Outcome {
     let mut output = Output::new();
     if args.json {
-        let name = shown(&image);
+        let name = shown(image);
         let (image, image_hex) = lossless(name.as_bytes());
         output.json_line(&Made {
             image,
             image_hex,
-            dm_verity: Hashed::new(&made),
+            fs_verity_files: protected.map(|files| files.len() as u64),
+            fs_verity: protected.map(|files| files.iter().map(files::Record::new).collect()),
+            dm_verity: made.map(Hashed::new),
         })?;
-    } else {
-        tell(&mut output, &made)?;
+        return output.finish();
+    }
+    for file in protected.unwrap_or_default() {
+        file.tell(&mut output)?;
+    }
+    if let Some(made) = made {
+        tell(&mut output, made)?;
     }
     output.finish()
 }
@@ -56,7 +89,12 @@ struct Made {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_hex: Option<String>,
-    dm_verity: Hashed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs_verity_files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs_verity: Option<Vec<files::Record>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dm_verity: Option<Hashed>,
 }
 
 /// The image.

@@ -1,0 +1,377 @@
+//! `verity --fs-verity`: files of images that exist, beside those that `fsverity` makes.
+
+use crate::fs_verity::{compare, names, of_fsverity, source};
+use crate::support::{Place, extant};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, dumpe2fs_header, mke2fs};
+use extant_testkit::require;
+use extant_testkit::tool::tool;
+use std::fs;
+use std::path::Path;
+
+/// What is asked of an image for the directory of files that get trees.
+fn protect(image: &str, options: &[&str]) -> crate::support::Run {
+    let verity = ["verity", image, "--fs-verity", "/sealed", "--json"];
+    extant(verity.iter().chain(options))
+}
+
+/// What `debugfs` says of a file but for what protecting it changes: flags, blocks, checksum and
+/// map.
+fn record(image: &str, path: &str) -> String {
+    let said = debugfs(Path::new(image), &format!("stat {path}"));
+    let kept: Vec<&str> = said
+        .lines()
+        .take_while(|line| !line.starts_with("EXTENTS") && !line.starts_with("BLOCKS"))
+        .filter(|line| !line.contains("Blockcount:") && !line.contains("checksum:"))
+        // What lies in the record moves to a block.
+        .filter(|line| !line.contains("inline data") && !line.contains("system.data"))
+        .filter(|line| !line.contains("Extended attributes:"))
+        .map(|line| line.split("Flags:").next().unwrap())
+        .collect();
+    assert!(kept.iter().any(|line| line.contains("mtime:")), "{said}");
+    kept.join("\n")
+}
+
+#[test]
+fn files_get_the_trees_that_fsverity_makes_and_keep_all_else() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    let cases: [(&[&str], &[&str], &[&str]); 6] = [
+        (&["-b", "4096"], &[], &[]),
+        (&["-b", "1024", "-I", "256"], &[], &["--block-size=1024"]),
+        (
+            &["-b", "4096", "-O", "^has_journal"],
+            &["--fs-verity-hash", "sha512"],
+            &["--hash-alg=sha512"],
+        ),
+        (
+            &["-b", "4096", "-O", "orphan_file"],
+            &[
+                "--fs-verity-salt",
+                "5eed00ff",
+                "--fs-verity-block-size",
+                "1K",
+            ],
+            &["--salt=5eed00ff", "--block-size=1024"],
+        ),
+        (&["-b", "4096", "-O", "bigalloc,^resize_inode"], &[], &[]),
+        (&["-b", "4096", "-O", "inline_data,quota"], &[], &[]),
+    ];
+    for (made, ours, theirs) in cases {
+        let options = [&["-q", "-F", "-t", "ext4"], made].concat();
+        let _ = fs::remove_file(&image);
+        mke2fs(Path::new(&image), 96 << 20, &options);
+        extant(["cp", "-a", &format!("{from}/."), &format!("{image}:/")]).ok();
+        // A program with rights.
+        let capabilities = place.arg("capabilities");
+        fs::write(&capabilities, [&[1, 0, 0, 2, 1][..], &[0; 15]].concat()).unwrap();
+        let set = format!("ea_set -f {capabilities} /sealed/large security.capability");
+        debugfs_write(
+            Path::new(&image),
+            &["set_inode_field /sealed/large mode 0106755", &set],
+        );
+        let before: Vec<String> = names()
+            .iter()
+            .map(|name| record(&image, &format!("/sealed/{name}")))
+            .collect();
+        let made = protect(&image, ours).ok().json();
+        assert_eq!(made["fs_verity_files"], names().len());
+        assert!(made.get("dm_verity").is_none());
+        assert_clean(Path::new(&image));
+        extant(["check", "--verity", &image]).ok();
+        let dump = dumpe2fs_header(Path::new(&image));
+        assert!(dump.has_feature("verity"));
+        for (name, before) in names().iter().zip(before) {
+            compare(&place, &image, name, theirs);
+            let path = format!("/sealed/{name}");
+            assert_eq!(record(&image, &path), before, "{name} {options:?}");
+            let (digest, ..) = of_fsverity(&place, &place.join("tree/sealed").join(name), theirs);
+            let told = made["fs_verity"].as_array().unwrap();
+            let told = told.iter().find(|file| file["path"] == *path).unwrap();
+            let algorithm = if theirs.contains(&"--hash-alg=sha512") {
+                "sha512"
+            } else {
+                "sha256"
+            };
+            assert_eq!(told["digest"], format!("{algorithm}:{digest}"), "{name}");
+            assert_eq!(told["already"], false);
+            let back = extant(["cat", "--verify", &format!("{image}:{path}")]).ok();
+            let host = fs::read(place.join("tree/sealed").join(name)).unwrap();
+            assert!(back.stdout == host, "{name}: content");
+        }
+        let plain = debugfs(Path::new(&image), "stat /plain");
+        assert!(!plain.contains("Flags: 0x180000"), "{plain}");
+        let attribute = debugfs(
+            Path::new(&image),
+            "ea_get -x /sealed/large security.capability",
+        );
+        assert!(attribute.contains("01 00 00 02"), "{attribute}");
+        extant(["truncate", "-s", "5", &format!("{image}:/sealed/large")]).fails(1);
+        extant(["rm", "-r", &format!("{image}:/sealed")]).ok();
+        assert_clean(Path::new(&image));
+    }
+}
+
+#[test]
+fn copies_of_the_superblock_have_the_feature_too() {
+    let place = Place::in_memory();
+    let image = place.arg("root.img");
+    let tree = source(&place);
+    let options = ["-q", "-F", "-t", "ext4", "-b", "1024", "-d", &tree];
+    mke2fs(Path::new(&image), 96 << 20, &options);
+    protect(&image, &[]).ok();
+    let copy = tool("dumpe2fs")
+        .args([
+            "-h",
+            "-o",
+            "superblock=8193",
+            "-o",
+            "blocksize=1024",
+            &image,
+        ])
+        .ok()
+        .text();
+    let features = copy
+        .lines()
+        .find(|line| line.contains("features:"))
+        .unwrap();
+    assert!(features.contains("verity"), "{features}");
+}
+
+#[test]
+fn the_same_again_does_nothing_and_another_way_is_refused() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    extant([
+        "mkfs",
+        &image,
+        "--from",
+        &from,
+        "--size",
+        "128M",
+        "--block-size",
+        "4K",
+    ])
+    .ok();
+    let list = place.arg("list");
+    fs::write(&list, "# these\nsealed/one\n/sealed/large\n").unwrap();
+    let of_list = ["verity", &image, "--fs-verity-list", &list];
+    let told = extant(of_list).ok().text();
+    let (digest, ..) = of_fsverity(&place, &place.join("tree/sealed/one"), &[]);
+    assert!(
+        told.contains(&format!("sha256:{digest} /sealed/one\n")),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 2, "{told}");
+
+    for wrong in [
+        &["--fs-verity-hash", "sha512"][..],
+        &["--fs-verity-salt", "ab"],
+        &["--fs-verity-block-size", "1K"],
+    ] {
+        let said = protect(&image, wrong).fails(1).stderr;
+        assert!(
+            said.contains("is protected already, by sha256, blocks of 4096 bytes"),
+            "{said}"
+        );
+    }
+    let said = extant(["verity", &image, "--fs-verity", "/nothing"])
+        .fails(1)
+        .stderr;
+    assert!(said.contains("no such regular file in the image"), "{said}");
+    fs::write(&list, "/plain\n/sealed\n").unwrap();
+    let said = extant(of_list).fails(1).stderr;
+    assert!(
+        said.contains("line 2: /sealed is no regular file in the image"),
+        "{said}"
+    );
+    extant(["verity", &image]).fails(2);
+    extant(["verity", &image, "--fs-verity-salt", "ab"]).fails(2);
+    let long = "ab".repeat(33);
+    for wrong in [
+        ["--fs-verity-block-size", "64K"],
+        ["--fs-verity-block-size", "3000"],
+        ["--fs-verity-salt", &long],
+    ] {
+        extant(
+            ["verity", &image, "--fs-verity", "/plain"]
+                .iter()
+                .chain(&wrong),
+        )
+        .fails(2);
+    }
+    let dm = place.arg("tree.verity");
+    let undo = place.arg("undo");
+    extant(["verity", &image, "--dm-verity", &dm, "--undo", &undo]).fails(2);
+
+    let made = protect(&image, &[]).ok().json();
+    let already = made["fs_verity"].as_array().unwrap();
+    let already = already.iter().filter(|file| file["already"] == true);
+    assert_eq!(already.count(), 2);
+    assert_eq!(made["fs_verity_files"], names().len());
+    for name in names() {
+        compare(&place, &image, name, &[]);
+    }
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn a_file_that_cannot_be_protected_is_named_and_the_others_are() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &from];
+    mke2fs(Path::new(&image), 128 << 20, &options);
+    let at = |name: &str| format!("{image}:/sealed/{name}");
+    extant(["chattr", "+i", &at("one")]).ok();
+    extant(["chattr", "+a", &at("block")]).ok();
+    extant(["chattr", "-e", &at("level")]).ok();
+    extant(["ln", "-s", "one", &at("link")]).ok();
+    extant(["mkdir", &at("sub")]).ok();
+    extant(["ln", &at("more"), &at("sub/again")]).ok();
+    let run = protect(&image, &[]).fails(1);
+    for name in ["one", "block", "level"] {
+        let path = format!("/sealed/{name}: ");
+        assert!(run.stderr.contains(&path), "{name}: {}", run.stderr);
+    }
+    assert!(run.stderr.contains("indirect blocks"), "{}", run.stderr);
+    let made = run.json();
+    assert_eq!(made["fs_verity_files"], names().len() - 3);
+    for name in names() {
+        if !["one", "block", "level"].contains(&name) {
+            compare(&place, &image, name, &[]);
+        }
+    }
+    assert_clean(Path::new(&image));
+    for (change, name) in [("-i", "one"), ("-a", "block"), ("+e", "level")] {
+        extant(["chattr", change, &at(name)]).ok();
+    }
+    let made = protect(&image, &[]).ok().json();
+    assert_eq!(made["fs_verity_files"], names().len());
+    for name in names() {
+        compare(&place, &image, name, &[]);
+    }
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn an_undo_file_takes_it_back_and_dm_verity_covers_it() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let (image, undo) = (place.arg("root.img"), place.arg("undo"));
+    extant([
+        "mkfs",
+        &image,
+        "--from",
+        &from,
+        "--size",
+        "128M",
+        "--block-size",
+        "4K",
+    ])
+    .ok();
+    let before = fs::read(&image).unwrap();
+    protect(&image, &["--undo", &undo]).ok();
+    assert!(fs::read(&image).unwrap() != before);
+    extant(["revert", &undo, &image]).ok();
+    assert!(fs::read(&image).unwrap() == before);
+
+    let made = protect(&image, &["--dm-verity", "append"]).ok().json();
+    assert_eq!(made["fs_verity_files"], names().len());
+    let dm = &made["dm_verity"];
+    tool("veritysetup")
+        .args(["verify", &image, &image, dm["root_hash"].as_str().unwrap()])
+        .arg(format!("--hash-offset={}", dm["hash_offset"]))
+        .ok();
+    for name in names() {
+        compare(&place, &image, name, &[]);
+    }
+}
+
+#[test]
+fn where_there_is_no_room_the_file_is_as_it_was() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    extant([
+        "mkfs",
+        &image,
+        "--from",
+        &from,
+        "--block-size",
+        "4K",
+        "--headroom",
+        "0",
+    ])
+    .ok();
+    let free = || dumpe2fs_header(Path::new(&image)).number("Free blocks");
+    let fill = (free() * 4096).to_string();
+    let filler = format!("{image}:/filler");
+    extant(["touch", &filler]).ok();
+    // As much as there is, but for what the file's own map takes.
+    let run = extant(["fallocate", "-l", &fill, &filler]);
+    assert!(run.code <= 1, "{}", run.stderr);
+    let before = free();
+    let said = extant(["verity", &image, "--fs-verity", "/sealed/large"])
+        .fails(1)
+        .stderr;
+    assert!(said.contains("no space is left"), "{said}");
+    assert_eq!(free(), before);
+    assert_clean(Path::new(&image));
+    let large = debugfs(Path::new(&image), "stat /sealed/large");
+    assert!(large.contains("Flags: 0x80000"), "{large}");
+}
+
+/// Under Linux: the others are read and written to, and the files are what they were.
+#[test]
+fn linux_mounts_the_image_and_writes_to_the_others() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &from];
+    mke2fs(Path::new(&image), 128 << 20, &options);
+    protect(&image, &[]).ok();
+    let mount = KernelMount::mount(Path::new(&image), Mode::ReadWrite, "");
+    assert_eq!(fs::read_to_string(mount.join("plain")).unwrap(), "plain\n");
+    fs::write(mount.join("plain"), "new\n").unwrap();
+    fs::rename(mount.join("sealed/one"), mount.join("one")).unwrap();
+    fs::remove_file(mount.join("sealed/levels")).unwrap();
+    mount.unmount();
+    assert_clean(Path::new(&image));
+    compare(&place, &image, "large", &[]);
+}
+
+#[test]
+fn linux_measures_the_digests_and_verifies_what_it_reads() {
+    require!(Root, LoopDevices, FsVerity);
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &from];
+    mke2fs(Path::new(&image), 128 << 20, &options);
+    protect(&image, &[]).ok();
+    let mount = KernelMount::mount(Path::new(&image), Mode::ReadWrite, "");
+    for name in names() {
+        let path = mount.join("sealed").join(name);
+        let host = place.join("tree/sealed").join(name);
+        assert!(
+            fs::read(&path).unwrap() == fs::read(&host).unwrap(),
+            "{name}"
+        );
+        let (digest, ..) = of_fsverity(&place, &host, &[]);
+        let measured = tool("fsverity").arg("measure").arg(&path).ok().text();
+        assert!(
+            measured.starts_with(&format!("sha256:{digest} ")),
+            "{measured}"
+        );
+        assert!(
+            fs::File::options().write(true).open(&path).is_err(),
+            "{name}"
+        );
+    }
+    mount.unmount();
+    assert_clean(Path::new(&image));
+}
