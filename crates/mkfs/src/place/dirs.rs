@@ -6,11 +6,11 @@
 //!
 //! The plan counts, the writer encodes; both walk [`leaves`], so they agree by construction.
 
-use super::{LOST_AND_FOUND, PlaceError, PlaceResult};
+use super::{LOST_AND_FOUND, Numbering, PlaceError, PlaceResult};
 use crate::source::{Entry, Tree};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::{DirBlockBuilder, DirLayout, EntryType, NewEntry};
-use extant_format::dir::hash::{NameHash, NameHasher};
+use extant_format::dir::hash::{HashVersion, NameHash, NameHasher};
 use extant_format::dir::htree::{self, DxEntry, DxRootInfo};
 use extant_format::{Ino, Lblk};
 use std::ops::Range;
@@ -26,44 +26,55 @@ pub(crate) struct DirRules {
     pub(crate) large_dir: bool,
 }
 
-/// One name, without its bytes: a directory may have millions.
+/// Everything a directory holds. There may be millions of names, so none is copied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name {
-    pub(crate) ino: Ino,
-    pub(crate) kind: EntryType,
-}
-
-/// Everything a directory holds.
-#[derive(Clone, Debug)]
 pub(crate) struct Listing<'t> {
     pub(crate) ino: Ino,
     pub(crate) parent: Ino,
-    /// In the order of `entries`, with a `lost+found` that is none of them.
-    pub(crate) names: Vec<Name>,
     pub(crate) tree: &'t Tree,
+    pub(crate) numbering: &'t Numbering,
     pub(crate) entries: &'t [Entry],
-    /// Where the `lost+found` is among the names that the tree does not have.
+    /// Where among the names a `lost+found` is that the tree does not have.
     pub(crate) made: Option<usize>,
 }
 
 impl<'t> Listing<'t> {
-    /// The bytes of a name.
-    fn name(&self, index: usize) -> &'t [u8] {
+    /// The number of names.
+    fn len(&self) -> usize {
+        self.entries.len() + usize::from(self.made.is_some())
+    }
+
+    /// An entry of the tree; `None` is the `lost+found` that it does not have.
+    fn at(&self, index: usize) -> Option<&'t Entry> {
         let index = match self.made {
-            Some(made) if made == index => return LOST_AND_FOUND,
+            Some(made) if made == index => return None,
             Some(made) if made < index => index - 1,
             _ => index,
         };
-        self.tree.name(&self.entries[index])
+        Some(&self.entries[index])
+    }
+
+    /// The bytes of a name.
+    fn name(&self, index: usize) -> &'t [u8] {
+        match self.at(index) {
+            Some(entry) => self.tree.name(entry),
+            None => LOST_AND_FOUND,
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = &'t [u8]> {
-        (0..self.names.len()).map(|index| self.name(index))
+        let listing = *self;
+        (0..self.len()).map(move |index| listing.name(index))
     }
 
     fn entry(&self, index: usize) -> NewEntry<'t> {
-        let Name { ino, kind } = self.names[index];
-        NewEntry::new(ino, self.name(index), kind)
+        let Some(entry) = self.at(index) else {
+            let ino = self.numbering.lost_found_ino();
+            return NewEntry::new(ino, LOST_AND_FOUND, EntryType::Directory);
+        };
+        let kind = EntryType::of(self.tree.kind(entry.node()));
+        let ino = self.numbering.ino(entry.node());
+        NewEntry::new(ino, self.tree.name(entry), kind)
     }
 }
 
@@ -95,10 +106,10 @@ impl DirRules {
     /// # Errors
     /// [`PlaceError::DirectoryTooLarge`] when the index cannot reach that many blocks.
     pub(crate) fn shape(&self, listing: &Listing<'_>) -> PlaceResult<DirShape> {
-        let linear = self.linear_blocks(listing);
+        let linear = self.linear_starts(listing).len();
         let Some(hasher) = self.hasher.filter(|_| linear > 1) else {
             return Ok(DirShape {
-                blocks: linear,
+                blocks: linear as u32,
                 indexed: false,
             });
         };
@@ -108,23 +119,6 @@ impl DirRules {
             blocks: (1 + inner + leaves) as u32,
             indexed: true,
         })
-    }
-
-    fn linear_blocks(&self, listing: &Listing<'_>) -> u32 {
-        let room = self.layout.entries_len();
-        let (mut blocks, mut used) = (
-            1,
-            self.layout.min_rec_len(b".") + self.layout.min_rec_len(b".."),
-        );
-        for name in listing.all() {
-            let need = self.layout.min_rec_len(name);
-            if used + need > room {
-                blocks += 1;
-                used = 0;
-            }
-            used += need;
-        }
-        blocks
     }
 
     /// Inner nodes on each level below the root, top first.
@@ -139,110 +133,50 @@ impl DirRules {
         if levels.len() > usize::from(htree::max_indirect_levels(self.large_dir)) {
             return Err(PlaceError::DirectoryTooLarge {
                 ino: listing.ino.get(),
-                names: listing.names.len() as u64,
+                names: listing.len() as u64,
             });
         }
         Ok(levels)
     }
 
-    /// Fills `bytes` with blocks of a directory from its block `lblk` on, and blocks without names
-    /// behind its last one.
+    /// Lays a directory out, so that its blocks can be made.
     ///
     /// # Errors
     /// [`PlaceError::DirectoryTooLarge`]; the shape has been asked before, so it does not happen.
-    pub(crate) fn encode(
-        &self,
-        listing: &Listing<'_>,
-        seed: Crc32c,
-        lblk: u32,
-        bytes: &mut [u8],
-    ) -> PlaceResult<()> {
-        let shape = self.shape(listing)?;
-        let size = self.layout.block_size.len();
-        let len = shape.blocks as usize * size;
-        let from = len.min(lblk as usize * size);
-        let here = (len - from).min(bytes.len());
-        let (filled, free) = bytes.split_at_mut(here);
-        if here == len {
-            self.encode_all(listing, shape, seed, filled)?;
-        } else {
-            // Only together are they what they shall be.
-            let mut all = vec![0; len];
-            self.encode_all(listing, shape, seed, &mut all)?;
-            filled.copy_from_slice(&all[from..from + here]);
-        }
-        // Blocks kept in reserve for more names, as lost+found has them.
-        for block in free.chunks_exact_mut(size) {
-            DirBlockBuilder::new(block, &self.layout).finish(seed);
-        }
-        Ok(())
+    pub(crate) fn lay_out<'a>(&'a self, listing: &'a Listing<'a>) -> PlaceResult<LaidOut<'a>> {
+        let starts = self.linear_starts(listing);
+        let form = match self.hasher.filter(|_| starts.len() > 1) {
+            None => Form::Linear(starts),
+            Some(hasher) => Form::Hashed(self.index(listing, &hasher)?),
+        };
+        Ok(LaidOut {
+            layout: &self.layout,
+            listing,
+            form,
+        })
     }
 
-    fn encode_all(
-        &self,
-        listing: &Listing<'_>,
-        shape: DirShape,
-        seed: Crc32c,
-        bytes: &mut [u8],
-    ) -> PlaceResult<()> {
-        bytes.fill(0);
-        match self.hasher.filter(|_| shape.indexed) {
-            Some(hasher) => self.encode_hashed(listing, &hasher, seed, bytes),
-            None => {
-                self.encode_linear(listing, seed, bytes);
-                Ok(())
+    /// The first name in each block of a directory that has no index.
+    fn linear_starts(&self, listing: &Listing<'_>) -> Vec<u32> {
+        let room = self.layout.entries_len();
+        let mut used = self.layout.min_rec_len(b".") + self.layout.min_rec_len(b"..");
+        let mut starts = vec![0];
+        for (index, name) in (0..).zip(listing.all()) {
+            let need = self.layout.min_rec_len(name);
+            if used + need > room {
+                starts.push(index);
+                used = 0;
             }
+            used += need;
         }
+        starts
     }
 
-    fn encode_linear(&self, listing: &Listing<'_>, seed: Crc32c, bytes: &mut [u8]) {
-        let mut blocks = bytes.chunks_exact_mut(self.layout.block_size.len());
-        let Some(first) = blocks.next() else { return };
-        let mut block = DirBlockBuilder::new(first, &self.layout);
-        put(
-            &mut block,
-            &NewEntry::new(listing.ino, b".", EntryType::Directory),
-        );
-        put(
-            &mut block,
-            &NewEntry::new(listing.parent, b"..", EntryType::Directory),
-        );
-        for index in 0..listing.names.len() {
-            let entry = listing.entry(index);
-            if !block.push(&entry) {
-                block.finish(seed);
-                let Some(next) = blocks.next() else { return };
-                block = DirBlockBuilder::new(next, &self.layout);
-                put(&mut block, &entry);
-            }
-        }
-        block.finish(seed);
-    }
-
-    fn encode_hashed(
-        &self,
-        listing: &Listing<'_>,
-        hasher: &NameHasher,
-        seed: Crc32c,
-        bytes: &mut [u8],
-    ) -> PlaceResult<()> {
+    fn index(&self, listing: &Listing<'_>, hasher: &NameHasher) -> PlaceResult<Indexed> {
         let names = hashed(listing, hasher);
         let leaves = leaves(&self.layout, listing, &names);
-        let levels = self.levels(leaves.len(), listing)?;
-        let inner: usize = levels.iter().sum();
-        let size = self.layout.block_size.len();
-
-        for (block, leaf) in bytes[(1 + inner) * size..]
-            .chunks_exact_mut(size)
-            .zip(&leaves)
-        {
-            let mut builder = DirBlockBuilder::new(block, &self.layout);
-            for name in &names[leaf.names.clone()] {
-                put(&mut builder, &listing.entry(name.at as usize));
-            }
-            builder.finish(seed);
-        }
-
+        let counts = self.levels(leaves.len(), listing)?;
+        let inner: usize = counts.iter().sum();
         let mut below: Vec<DxEntry> = leaves
             .iter()
             .enumerate()
@@ -251,31 +185,138 @@ impl DirRules {
                 block: Lblk::new((1 + inner + i) as u32),
             })
             .collect();
+        let per_node = htree::node_limit(&self.layout);
+        let mut levels = Vec::with_capacity(counts.len());
         let mut level_end = 1 + inner;
-        for nodes in levels.iter().rev() {
+        for nodes in counts.iter().rev() {
             let start = level_end - nodes;
-            let mut above = Vec::with_capacity(*nodes);
-            for (i, entries) in below.chunks(htree::node_limit(&self.layout)).enumerate() {
-                let block = &mut bytes[(start + i) * size..][..size];
-                let fits = htree::encode_node(block, &self.layout, entries, seed);
-                debug_assert!(fits, "nodes are cut to size");
-                above.push(DxEntry {
+            let above = below
+                .chunks(per_node)
+                .enumerate()
+                .map(|(i, entries)| DxEntry {
                     hash: entries[0].hash,
                     block: Lblk::new((start + i) as u32),
                 });
-            }
-            below = above;
+            let above = above.collect();
+            levels.push(Level {
+                start,
+                entries: std::mem::replace(&mut below, above),
+            });
             level_end = start;
         }
-        let info = DxRootInfo {
-            ino: listing.ino,
-            parent: listing.parent,
-            hash_version: hasher.version(),
-            indirect_levels: levels.len() as u8,
+        levels.reverse();
+        Ok(Indexed {
+            version: hasher.version(),
+            per_node,
+            names,
+            leaves,
+            root: below,
+            levels,
+            inner,
+        })
+    }
+}
+
+/// A directory whose blocks can be made, one by one.
+pub(crate) struct LaidOut<'a> {
+    layout: &'a DirLayout,
+    listing: &'a Listing<'a>,
+    form: Form,
+}
+
+enum Form {
+    /// The first name in each block.
+    Linear(Vec<u32>),
+    Hashed(Indexed),
+}
+
+/// A directory with an index: the root, inner nodes level by level from the top, and leaves.
+struct Indexed {
+    version: HashVersion,
+    /// Entries of a node.
+    per_node: usize,
+    names: Vec<Hashed>,
+    leaves: Vec<Leaf>,
+    root: Vec<DxEntry>,
+    levels: Vec<Level>,
+    /// Nodes of all levels.
+    inner: usize,
+}
+
+/// Inner nodes of one level.
+struct Level {
+    /// The block of the first one.
+    start: usize,
+    /// The entries of all of them.
+    entries: Vec<DxEntry>,
+}
+
+impl LaidOut<'_> {
+    /// Fills `bytes` with blocks of the directory from its block `lblk` on, and blocks without
+    /// names behind its last one.
+    pub(crate) fn encode(&self, seed: Crc32c, lblk: u32, bytes: &mut [u8]) {
+        let blocks = bytes.chunks_exact_mut(self.layout.block_size.len());
+        for (number, block) in (lblk as usize..).zip(blocks) {
+            match &self.form {
+                Form::Linear(starts) => self.encode_linear(starts, number, seed, block),
+                Form::Hashed(indexed) => self.encode_hashed(indexed, number, seed, block),
+            }
+        }
+    }
+
+    fn encode_linear(&self, starts: &[u32], number: usize, seed: Crc32c, block: &mut [u8]) {
+        let listing = self.listing;
+        let mut builder = DirBlockBuilder::new(block, self.layout);
+        if number == 0 {
+            for (ino, name) in [(listing.ino, &b"."[..]), (listing.parent, b"..")] {
+                put(
+                    &mut builder,
+                    &NewEntry::new(ino, name, EntryType::Directory),
+                );
+            }
+        }
+        // Blocks kept in reserve for more names, as lost+found has them, have no names.
+        let end = |at: usize| {
+            starts
+                .get(at)
+                .map_or(listing.len(), |start| *start as usize)
         };
-        let fits = htree::encode_root(&mut bytes[..size], &self.layout, &info, &below, seed);
-        debug_assert!(fits, "levels are added until the root holds the rest");
-        Ok(())
+        for index in end(number)..end(number + 1) {
+            put(&mut builder, &listing.entry(index));
+        }
+        builder.finish(seed);
+    }
+
+    fn encode_hashed(&self, index: &Indexed, number: usize, seed: Crc32c, block: &mut [u8]) {
+        if number == 0 {
+            block.fill(0);
+            let info = DxRootInfo {
+                ino: self.listing.ino,
+                parent: self.listing.parent,
+                hash_version: index.version,
+                indirect_levels: index.levels.len() as u8,
+            };
+            let fits = htree::encode_root(block, self.layout, &info, &index.root, seed);
+            debug_assert!(fits, "levels are added until the root holds the rest");
+            return;
+        }
+        if number <= index.inner {
+            block.fill(0);
+            let level = index.levels.iter().rfind(|level| level.start <= number);
+            let nodes = level.map(|level| (number - level.start, &level.entries));
+            let entries = nodes.and_then(|(at, all)| all.chunks(index.per_node).nth(at));
+            let entries = entries.unwrap_or_default();
+            let fits = htree::encode_node(block, self.layout, entries, seed);
+            debug_assert!(fits, "nodes are cut to size");
+            return;
+        }
+        let mut builder = DirBlockBuilder::new(block, self.layout);
+        if let Some(leaf) = index.leaves.get(number - 1 - index.inner) {
+            for name in &index.names[leaf.names.clone()] {
+                put(&mut builder, &self.listing.entry(name.at as usize));
+            }
+        }
+        builder.finish(seed);
     }
 }
 

@@ -44,9 +44,8 @@ use attrs::AttrPlans;
 pub(crate) use attrs::{AttrInode, NodeAttrs};
 use changed::Changed;
 pub(crate) use changed::Groups;
-pub(crate) use dirs::{DirRules, Listing, Name};
+pub(crate) use dirs::{DirRules, Listing};
 use extant_format::checksum::Crc32c;
-use extant_format::dir::entry::EntryType;
 use extant_format::{BlockSize, Ino};
 use former::Kept;
 pub(crate) use kept::InOrder;
@@ -314,17 +313,17 @@ impl Placement {
     }
 
     /// Everything a directory holds, `lost+found` included where the root lacks one.
-    pub(crate) fn listing<'t>(&self, tree: &'t Tree, id: NodeId) -> Listing<'t> {
+    pub(crate) fn listing<'t>(&'t self, tree: &'t Tree, id: NodeId) -> Listing<'t> {
         listing(tree, &self.numbering, id)
     }
 
     /// The empty `lost+found`.
-    pub(crate) fn lost_found_listing<'t>(&self, tree: &'t Tree) -> Listing<'t> {
+    pub(crate) fn lost_found_listing<'t>(&'t self, tree: &'t Tree) -> Listing<'t> {
         Listing {
             ino: self.shape.lost_found_ino,
             parent: Ino::ROOT,
-            names: Vec::new(),
             tree,
+            numbering: &self.numbering,
             entries: &[],
             made: None,
         }
@@ -349,29 +348,17 @@ fn check_lost_and_found(tree: &Tree) -> PlaceResult<()> {
     }
 }
 
-fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t> {
+fn listing<'t>(tree: &'t Tree, numbering: &'t Numbering, id: NodeId) -> Listing<'t> {
     let entries = tree.entries(id);
     let made = (id == NodeId::ROOT && numbering.lost_found().is_none())
         .then(|| entries.partition_point(|entry| tree.name(entry) < LOST_AND_FOUND));
-    let mut names = Vec::with_capacity(entries.len() + 1);
-    names.extend(entries.iter().map(|entry| Name {
-        ino: numbering.ino(entry.node()),
-        kind: EntryType::of(tree.kind(entry.node())),
-    }));
-    if let Some(at) = made {
-        let made = Name {
-            ino: numbering.lost_found_ino(),
-            kind: EntryType::Directory,
-        };
-        names.insert(at, made);
-    }
     Listing {
-        tree,
-        entries,
-        made,
         ino: numbering.ino(id),
         parent: numbering.ino(tree.node(id).parent()),
-        names,
+        tree,
+        numbering,
+        entries,
+        made,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::place::{Content, Listing, Placement};
 use crate::source::{FileData, NodeId, Tree};
 use crate::verity::Sealer;
-use crate::write::segments::{Part, Segment};
+use crate::write::segments::{Part, SEGMENT_BYTES, Segment};
 use crate::write::{Progress, WriteResult};
 use extant_blockdev::{BlockDevice, Gathering};
 use extant_format::Ino;
@@ -94,6 +94,11 @@ impl<'p> Filler<'p> {
         sink: Sink<'_>,
         progress: &dyn Progress,
     ) -> WriteResult<()> {
+        if let [part] = &segment.parts[..]
+            && let Content::Directory { ino, lblk } = part.content
+        {
+            return self.write_directory(segment, (ino, lblk), sink, progress);
+        }
         let block = self.placement.shape.block_size.len();
         let len = segment.blocks as usize * block;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -178,14 +183,53 @@ impl<'p> Filler<'p> {
         Ok(())
     }
 
+    fn listing(&self, ino: Ino) -> Listing<'p> {
+        match self.placement.numbering.node(ino) {
+            Some(id) => self.placement.listing(self.tree, id),
+            None => self.placement.lost_found_listing(self.tree),
+        }
+    }
+
+    fn directory_seed(&self, ino: Ino) -> Crc32c {
+        self.placement.shape.inode_seed(ino).unwrap_or(Crc32c::INIT)
+    }
+
     fn encode_directory(&self, ino: Ino, lblk: u32, bytes: &mut [u8]) -> WriteResult<()> {
-        let placement = self.placement;
-        let listing: Listing<'_> = match placement.numbering.node(ino) {
-            Some(id) => placement.listing(self.tree, id),
-            None => placement.lost_found_listing(self.tree),
-        };
-        let seed = placement.shape.inode_seed(ino).unwrap_or(Crc32c::INIT);
-        Ok(placement.shape.dirs.encode(&listing, seed, lblk, bytes)?)
+        let listing = self.listing(ino);
+        let laid_out = self.placement.shape.dirs.lay_out(&listing)?;
+        laid_out.encode(self.directory_seed(ino), lblk, bytes);
+        Ok(())
+    }
+
+    /// Writes many blocks of a directory, which is laid out once, with as much memory as others
+    /// take.
+    fn write_directory(
+        &mut self,
+        segment: &Segment,
+        (ino, lblk): (Ino, u32),
+        sink: Sink<'_>,
+        progress: &dyn Progress,
+    ) -> WriteResult<()> {
+        let log2 = self.placement.shape.block_size.log2();
+        let listing = self.listing(ino);
+        let laid_out = self.placement.shape.dirs.lay_out(&listing)?;
+        let seed = self.directory_seed(ino);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let at_once = (SEGMENT_BYTES >> log2).max(1);
+        let mut done = 0;
+        while done < segment.blocks {
+            let len = ((segment.blocks - done).min(at_once) << log2) as usize;
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            let bytes = &mut buffer[..len];
+            laid_out.encode(seed, lblk + done as u32, bytes);
+            sink.write((segment.pblk + done) << log2, bytes)?;
+            progress.advance(len as u64);
+            done += at_once;
+        }
+        self.buffer = buffer;
+        Ok(())
     }
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct Segments<P> {
 }
 
 impl<P: Iterator<Item = Piece>> Segments<P> {
-    /// Segments of at most [`SEGMENT_BYTES`], except where a directory is larger: its blocks are
-    /// made together.
+    /// Segments of at most [`SEGMENT_BYTES`]. A directory that is larger has one of its own: it is
+    /// laid out once, and its blocks are made some at a time.
     pub(crate) fn new(pieces: P, block_bytes: u64) -> Self {
         let limit = (SEGMENT_BYTES / block_bytes).max(1);
         Self {
@@ -41,6 +41,11 @@ impl<P: Iterator<Item = Piece>> Segments<P> {
             rest: None,
             limit,
         }
+    }
+
+    fn is_alone(&self, piece: &Piece) -> bool {
+        let is_directory = matches!(piece.content, Content::Directory { .. });
+        is_directory && u64::from(piece.blocks) > self.limit
     }
 
     /// The next piece, or its rest if it was cut. Seals are written elsewhere.
@@ -61,7 +66,7 @@ impl<P: Iterator<Item = Piece>> Iterator for Segments<P> {
             };
             if segment.parts.is_empty() {
                 segment.pblk = piece.pblk;
-            } else if piece.pblk != segment.pblk + segment.blocks {
+            } else if piece.pblk != segment.pblk + segment.blocks || self.is_alone(&piece) {
                 self.rest = Some(piece);
                 break;
             }
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_directory_stays_whole() {
+    fn a_large_directory_is_whole_and_alone() {
         let content = Content::Directory {
             ino: extant_format::Ino::ROOT,
             lblk: 0,
@@ -159,6 +164,6 @@ mod tests {
                 content,
             },
         ];
-        assert_eq!(outline(&pieces, 4096), [(10, 1001, 2)]);
+        assert_eq!(outline(&pieces, 4096), [(10, 1, 1), (11, 1000, 1)]);
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Each build is a process of its own, this test again with [`ENTRIES`] set, which says how much
 //! memory it had at most. The image goes nowhere, so that neither disk nor page cache is needed.
-//! `EXTANT_FULL=1` counts a million and ten million entries of an archive.
+//! `EXTANT_FULL=1` counts a million and ten million entries of an archive, in many directories and
+//! in one, and a million of a directory.
 
 use extant_blockdev::{BlockDevice, DeviceResult};
 use extant_mkfs::defaults::FormatOptions;
@@ -32,20 +33,34 @@ const BLOCK: usize = 512;
 fn entries_of_an_archive_take_little_memory() {
     let this = "memory::entries_of_an_archive_take_little_memory";
     if let Some(entries) = entries() {
-        let stream = Archive::new(entries);
-        let options = TarOptions::default();
-        let tree = read_tar_stream(stream, Path::new("generated"), &options).unwrap();
-        return report(&tree, entries);
+        return report(&read(Archive::new(entries, FILES)), entries);
     }
+    compare("archive", numbers(), |entries| peak(this, entries, None));
+}
+
+#[test]
+fn entries_of_one_directory_take_little_memory() {
+    let this = "memory::entries_of_one_directory_take_little_memory";
+    if let Some(entries) = entries() {
+        return report(&read(Archive::new(entries, u32::MAX)), entries);
+    }
+    compare("one directory", numbers(), |entries| {
+        peak(this, entries, None)
+    });
+}
+
+/// How many entries of an archive are counted.
+fn numbers() -> &'static [u32] {
     if is_full_run() {
-        compare("archive", &[1000, 1_000_000, 10_000_000], |entries| {
-            peak(this, entries, None)
-        });
+        &[1000, 1_000_000, 10_000_000]
     } else {
-        compare("archive", &[20_000, 120_000], |entries| {
-            peak(this, entries, None)
-        });
+        &[20_000, 120_000]
     }
+}
+
+fn read(stream: Archive) -> Tree {
+    let options = TarOptions::default();
+    read_tar_stream(stream, Path::new("generated"), &options).unwrap()
 }
 
 #[test]
@@ -60,7 +75,8 @@ fn entries_of_a_directory_take_little_memory() {
     // Both have more files in a directory than are looked at together. The second one holds the
     // first.
     let (small, large) = (dir.path().join("all/few"), dir.path().join("all"));
-    for (path, files) in [(&small, 5_000), (&large, 25_000)] {
+    let files = if is_full_run() { 500_000 } else { 25_000 };
+    for (path, files) in [(&small, 5_000), (&large, files)] {
         for number in 0..2 {
             let path = path.join(format!("directory-{number}"));
             fs::create_dir_all(&path).unwrap();
@@ -74,7 +90,7 @@ fn entries_of_a_directory_take_little_memory() {
         let path = if entries == 10_002 { &small } else { &large };
         peak(this, entries, Some(path))
     };
-    compare("directory", &[10_002, 60_005], peak);
+    compare("directory", &[10_002, 2 * files + 10_005], peak);
 }
 
 /// Asks for the peaks of several numbers of entries, and compares what one more entry takes.
@@ -161,19 +177,21 @@ impl BlockDevice for Nowhere {
     }
 }
 
-/// An archive of directories of a thousand files, of which every other one is empty, each changed
+/// An archive of directories with so many files, of which every other one is empty, each changed
 /// at a time of its own.
 struct Archive {
     entries: u32,
+    files: u32,
     next: u32,
     piece: Vec<u8>,
     taken: usize,
 }
 
 impl Archive {
-    fn new(entries: u32) -> Self {
+    fn new(entries: u32, files: u32) -> Self {
         Self {
             entries,
+            files,
             next: 0,
             piece: Vec::new(),
             taken: 0,
@@ -189,8 +207,9 @@ impl Archive {
         if number == self.entries {
             self.piece.resize(2 * BLOCK, 0);
         } else if number < self.entries {
-            let dir = number / (FILES + 1);
-            match number % (FILES + 1) {
+            let members = self.files.saturating_add(1);
+            let dir = number / members;
+            match number % members {
                 0 => self.header(&format!("directory-{dir:05}/"), b'5', 0),
                 file => {
                     let size = if file % 2 == 0 {
