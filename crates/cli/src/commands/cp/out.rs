@@ -20,6 +20,7 @@ use extant::{Escaped, Filesystem};
 use extant_blockdev::Content;
 use extant_blockdev::content::HEAD_LEN;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -59,10 +60,18 @@ pub(super) fn run(
     }
     let bar = Bar::new("copying");
     let mut copied = Copied::default();
+    let mut placed = Placed::default();
     for (fs, from) in &found {
-        let done = one(args, fs, from, dest, &exclusion, &bar, verbose).map(|report| {
+        let done = placed.may_take(args, fs, from, dest).and_then(|place| {
+            let Some((place, is_dir)) = place else {
+                return Ok(true);
+            };
+            let report = one(args, fs, from, dest, &exclusion, &bar, verbose)?;
+            if !is_dir && report.files + report.symlinks + report.specials > 0 {
+                placed.put(place, from);
+            }
             copied.add(&report, from);
-            tell_problems(&report, from)
+            Ok(tell_problems(&report, from))
         });
         problems
             .check(done.and_then(|all_done| if all_done { Ok(()) } else { Err(Failure::Said) }));
@@ -74,6 +83,45 @@ pub(super) fn run(
         output.finish()?;
     }
     problems.outcome()
+}
+
+/// Files that are named and were copied by this command, by their places.
+#[derive(Default)]
+struct Placed {
+    sources: HashMap<PathBuf, String>,
+}
+
+impl Placed {
+    /// Where a source goes, and whether it is a directory. Nowhere if it is there already; the
+    /// place of another one is refused, unless options say which of them has it.
+    fn may_take(
+        &self,
+        args: &Cp,
+        fs: &Filesystem,
+        from: &ImagePath,
+        dest: &Path,
+    ) -> Outcome<Option<(PathBuf, bool)>> {
+        let place = destination(dest, dest.is_dir(), args.no_target_directory, &from.path);
+        let (_, is_dir) = start(args, fs, from)?;
+        let Some(there) = self.sources.get(&place) else {
+            return Ok(Some((place, is_dir)));
+        };
+        if *there == from.shown() {
+            return Ok(None);
+        }
+        if is_dir || args.no_clobber || args.update {
+            return Ok(Some((place, is_dir)));
+        }
+        Err(Failure::new(format!(
+            "{} is not copied: another source of this command, {there}, is just put at {}",
+            from.shown(),
+            Escaped::path(&place)
+        )))
+    }
+
+    fn put(&mut self, place: PathBuf, from: &ImagePath) {
+        self.sources.insert(place, from.shown());
+    }
 }
 
 /// Whether a source is a file, whose content is written to a pipe or a device.
