@@ -40,6 +40,7 @@ fi
 # What programs build on: without the engine underneath, which the tests see.
 step "the stable library"
 cargo check --locked -p extant -p extant-capi
+cargo check --locked -p extant-capi --no-default-features
 
 step "build"
 # With the tests, whose dependencies have other features than the programs alone: otherwise all is built twice. What tests have

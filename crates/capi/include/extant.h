@@ -31,7 +31,7 @@ typedef struct extant_dir extant_dir;
  * more members. */
 struct extant_options {
     size_t size;
-    uint32_t flags;       /* EXTANT_WRITABLE or EXTANT_TRANSACTION, or 0 to read only */
+    uint32_t flags;       /* EXTANT_WRITABLE, EXTANT_TRANSACTION or EXTANT_MEND, or 0 to read only */
     uint32_t partition;   /* partition of a disk image, from 1; 0 for none */
     uint64_t offset;      /* byte at which the file system begins */
     uint64_t cache_bytes; /* memory for file data; 0 for a share of the machine's */
@@ -42,6 +42,11 @@ struct extant_options {
 /* Changes are made as a whole or not at all: extant_commit() puts them into the image, extant_close() forgets them. They
  * wait in a temporary file (TMPDIR). File systems without a journal, or with the feature mmp, are refused (-EOPNOTSUPP). */
 #define EXTANT_TRANSACTION 2u
+/* For reading only: a damaged file system as "extant repair" would leave it. The image is not touched, and need not be
+ * writable: what is mended is kept in memory, and beyond 64 MiB in a temporary file (TMPDIR). extant_mended() says how
+ * much that was, extant_is_in_doubt() of which files the content may be another. Takes the time of a check, and needs a
+ * library built with the feature mend, which is on by default (-EOPNOTSUPP). docs/user/rescue.md says more. */
+#define EXTANT_MEND 4u
 
 struct extant_time {
     int64_t seconds;      /* since 1970 */
@@ -83,6 +88,15 @@ struct extant_space {
     uint8_t uuid[16];
 };
 
+/* What EXTANT_MEND has mended. */
+struct extant_mended {
+    uint64_t fixes;           /* things that were put right */
+    uint64_t missing;         /* bytes by which the image is shorter than its file system: reading them is an error */
+    uint64_t unreadable;      /* pieces of the image that could not be read, and were taken for zeros */
+    uint32_t partial;         /* 1 if something is left as it was, since mending it would lose files that can be read */
+    uint32_t without_journal; /* 1 if what waits in the journal cannot be replayed, and is left out */
+};
+
 struct extant_entry {
     uint64_t ino;
     uint32_t type;   /* the type bits of st_mode (S_IFREG, ...); 0 when it is not known */
@@ -117,6 +131,10 @@ int extant_commit(extant_fs *fs);
 /* Makes everything durable that was done before. With EXTANT_TRANSACTION nothing is durable before extant_commit(). */
 int extant_sync(const extant_fs *fs);
 int extant_statfs(const extant_fs *fs, struct extant_space *space);
+/* What was mended when the file system was opened; zeros without EXTANT_MEND. */
+int extant_mended(const extant_fs *fs, struct extant_mended *mended);
+/* Returns 1 if where the content of a file lies was mended, so that it may not be what it was; 0 otherwise. */
+int extant_is_in_doubt(const extant_fs *fs, const char *file);
 
 /* Names. */
 

@@ -10,7 +10,7 @@ use crate::call::{Failure, counted, done, message};
 use crate::pointers::{
     bytes, bytes_mut, give, name, object, object_mut, optional, options, path, put, taken, word,
 };
-use crate::types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
+use crate::types::{Dir, Entry, File, Fs, Mended, Options, Space, Stat, Time};
 use extant::image::{How, ImageFormat, ImageLocation, PartitionName};
 use extant::{
     DeviceNumber, FileFlags, FileType, Filesystem, Mode, MountOptions, OpenOptions, RenameFlags,
@@ -22,6 +22,7 @@ use std::path::Path;
 
 const WRITABLE: u32 = 1;
 const TRANSACTION: u32 = 2;
+const MEND: u32 = 4;
 
 const O_READ: u32 = 1;
 const O_WRITE: u32 = 2;
@@ -80,8 +81,13 @@ fn open(image: &Path, options: Options, format: Option<&str>) -> Result<Fs, Fail
     known(
         "extant_options.flags",
         options.flags,
-        WRITABLE | TRANSACTION,
+        WRITABLE | TRANSACTION | MEND,
     )?;
+    let mends = options.flags & MEND != 0;
+    if mends && options.flags != MEND {
+        let text = "EXTANT_MEND goes with no other flag: what it opens is only read";
+        return Err(Failure::invalid(text));
+    }
     let as_a_whole = options.flags & TRANSACTION != 0;
     let location = ImageLocation::parse(image)?;
     let (how, mut mount) = if as_a_whole || options.flags & WRITABLE != 0 {
@@ -103,9 +109,26 @@ fn open(image: &Path, options: Options, format: Option<&str>) -> Result<Fs, Fail
     }
     if as_a_whole {
         let transaction = Transaction::open_location(&location, &how, mount)?;
-        return Ok(Fs(transaction.filesystem().clone(), Some(transaction)));
+        let fs = transaction.filesystem().clone();
+        return Ok(Fs(fs, Some(transaction), Mended::default()));
     }
-    Ok(Fs(Filesystem::open_location(&location, &how, mount)?, None))
+    if mends {
+        return mended(&location, &how, mount);
+    }
+    let fs = Filesystem::open_location(&location, &how, mount)?;
+    Ok(Fs(fs, None, Mended::default()))
+}
+
+#[cfg(feature = "mend")]
+fn mended(location: &ImageLocation, how: &How, options: MountOptions) -> Result<Fs, Failure> {
+    let (fs, mended) = Filesystem::open_location_mended(location, how, options)?;
+    Ok(Fs(fs, None, (&mended).into()))
+}
+
+#[cfg(not(feature = "mend"))]
+fn mended(_: &ImageLocation, _: &How, _: MountOptions) -> Result<Fs, Failure> {
+    let text = "EXTANT_MEND: this library was built without the feature mend";
+    Err(Failure::unsupported(text))
 }
 
 #[unsafe(no_mangle)]
@@ -113,7 +136,7 @@ pub unsafe extern "C" fn extant_close(fs: *mut Fs) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| match unsafe { taken(fs) }.map(|fs| *fs) {
         // What is not committed is forgotten.
-        Some(Fs(_, Some(_))) | None => Ok(()),
+        Some(Fs(_, Some(_), _)) | None => Ok(()),
         Some(fs) => Ok(fs.0.close()?),
     })
 }
@@ -122,12 +145,12 @@ pub unsafe extern "C" fn extant_close(fs: *mut Fs) -> c_int {
 pub unsafe extern "C" fn extant_commit(fs: *mut Fs) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| match unsafe { taken(fs) }.map(|fs| *fs) {
-        Some(Fs(fs, Some(transaction))) => {
+        Some(Fs(fs, Some(transaction), _)) => {
             drop(fs);
             transaction.commit()?;
             Ok(())
         }
-        Some(Fs(fs, None)) => Ok(fs.close()?),
+        Some(Fs(fs, None, _)) => Ok(fs.close()?),
         None => Ok(()),
     })
 }
@@ -142,6 +165,33 @@ pub unsafe extern "C" fn extant_sync(fs: *const Fs) -> c_int {
 pub unsafe extern "C" fn extant_statfs(fs: *const Fs, space: *mut Space) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| unsafe { put(space, object(fs)?.0.statfs()?.into()) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_mended(fs: *const Fs, mended: *mut Mended) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe { put(mended, object(fs)?.2) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_is_in_doubt(fs: *const Fs, file: *const c_char) -> c_int {
+    let found = counted(|| {
+        // SAFETY: as the header asks of callers.
+        let (fs, path) = unsafe { (&object(fs)?.0, path(file)?) };
+        Ok(is_in_doubt(fs, fs.metadata(path)?.ino()).into())
+    });
+    // 1, 0 or an error number.
+    found as c_int
+}
+
+#[cfg(feature = "mend")]
+fn is_in_doubt(fs: &Filesystem, ino: u32) -> bool {
+    fs.is_in_doubt(ino)
+}
+
+#[cfg(not(feature = "mend"))]
+fn is_in_doubt(_: &Filesystem, _: u32) -> bool {
+    false
 }
 
 // Names.

@@ -35,6 +35,12 @@ impl Failure {
         Self::new(EINVAL, message)
     }
 
+    /// What this library cannot do.
+    #[cfg(not(feature = "mend"))]
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(extant::errno::EOPNOTSUPP, message)
+    }
+
     /// An attribute that the file does not have.
     pub(crate) fn no_attribute() -> Self {
         Self::new(ENODATA, "the file has no such attribute")

@@ -24,4 +24,4 @@ mod pointers;
 mod types;
 
 pub use abi::*;
-pub use types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
+pub use types::{Dir, Entry, File, Fs, Mended, Options, Space, Stat, Time};

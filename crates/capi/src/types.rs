@@ -4,11 +4,13 @@ use extant::{DirEntry, Metadata, ReadDir, StatFs, Timestamp};
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-/// An open file system: `extant_fs`. With a transaction, its changes are those of that.
+/// An open file system: `extant_fs`. With a transaction, its changes are those of that. And what
+/// was mended of it.
 #[derive(Debug)]
 pub struct Fs(
     pub(crate) extant::Filesystem,
     pub(crate) Option<extant::Transaction>,
+    pub(crate) Mended,
 );
 
 /// An open file: `extant_file`.
@@ -25,7 +27,7 @@ pub struct Dir(pub(crate) ReadDir);
 pub struct Options {
     /// `sizeof` this structure as the caller knows it.
     pub size: usize,
-    /// `EXTANT_WRITABLE`, `EXTANT_TRANSACTION`.
+    /// `EXTANT_WRITABLE`, `EXTANT_TRANSACTION`, `EXTANT_MEND`.
     pub flags: u32,
     /// The partition, from 1; 0 for none.
     pub partition: u32,
@@ -124,6 +126,22 @@ pub struct Space {
     pub uuid: [u8; 16],
 }
 
+/// What was mended of a file system: `struct extant_mended`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mended {
+    /// Things that were put right.
+    pub fixes: u64,
+    /// Bytes by which the image is shorter than its file system.
+    pub missing: u64,
+    /// Pieces of at most 4 KiB that could not be read, of what was looked at.
+    pub unreadable: u64,
+    /// 1 if something is left as it was, since mending it would lose files.
+    pub partial: u32,
+    /// 1 if what waits in the journal is left out.
+    pub without_journal: u32,
+}
+
 /// A name in a directory: `struct extant_entry`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +202,19 @@ impl From<StatFs> for Space {
             block_size: space.block_size.bytes(),
             name_max: space.name_len,
             uuid: space.uuid,
+        }
+    }
+}
+
+#[cfg(feature = "mend")]
+impl From<&extant::mend::Mended> for Mended {
+    fn from(mended: &extant::mend::Mended) -> Self {
+        Self {
+            fixes: mended.fixes_count,
+            missing: mended.missing,
+            unreadable: mended.unreadable,
+            partial: mended.is_partial.into(),
+            without_journal: mended.without_journal.into(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A program in C, linked in both ways.
 
-use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::tool::tool;
 use std::path::{Path, PathBuf};
 
@@ -153,4 +153,80 @@ fn a_program_in_c_says_what_an_image_is() {
     let disk = std::fs::File::options().write(true).open(path("disk.img"));
     std::os::unix::fs::FileExt::write_all_at(&disk.unwrap(), b"QFI\xfb\0\0\0\x03", 0).unwrap();
     assert_eq!(says(Some("raw")), "0 open\n");
+}
+
+/// Opens a damaged image as it is mended, prints what was mended and a file, and whether others are
+/// in doubt; without a second argument it opens the image as it lies.
+const MENDS: &str = r#"
+#include <inttypes.h>
+#include <stdio.h>
+#include "extant.h"
+
+int main(int argc, char **argv)
+{
+    struct extant_options options = { .size = sizeof options };
+    struct extant_mended mended;
+    char content[16] = "";
+    extant_file *file;
+    extant_fs *fs;
+
+    if (argc > 2)
+        options.flags = EXTANT_MEND;
+    int result = extant_open(argv[1], &options, &fs);
+    if (result < 0) {
+        printf("%s\n", extant_message());
+        return 1;
+    }
+    if (extant_mended(fs, &mended) || extant_file_open(fs, "/dir/small", EXTANT_O_READ, 0, &file)) {
+        printf("%s\n", extant_message());
+        return 1;
+    }
+    if (extant_file_read(file, content, sizeof content - 1, 0) < 0)
+        return 1;
+    extant_file_close(file);
+    printf("%s, mended: %d, missing: %" PRIu64 ", partial: %" PRIu32 "\n", content, mended.fixes > 0, mended.missing,
+           mended.partial);
+    printf("in doubt: %d %d\n", extant_is_in_doubt(fs, "/dir/small"), extant_is_in_doubt(fs, "/large"));
+    printf("error: %d\n", extant_is_in_doubt(fs, "/none"));
+    printf("error: %d\n", extant_mkdir(fs, "/new", 0755));
+    if (extant_close(fs))
+        return 1;
+    options.flags = EXTANT_MEND | EXTANT_WRITABLE;
+    result = extant_open(argv[1], &options, &fs);
+    printf("error: %d %s\n", result, extant_message());
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_in_c_reads_what_is_mended_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("mends.c"), MENDS).unwrap();
+    let library = libraries().join("libextant_capi.a");
+    let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+    compile(&path("mends.c"), &path("mends"), &link);
+    std::fs::create_dir_all(path("tree/dir")).unwrap();
+    std::fs::write(path("tree/dir/small"), "small").unwrap();
+    std::fs::write(path("tree/large"), vec![7; 1 << 20]).unwrap();
+    let (image, tree) = (path("disk.img"), path("tree"));
+    let options = ["-t", "ext4", "-b", "1024", "-d", tree.to_str().unwrap()];
+    mke2fs(&image, 64 << 20, &options);
+    // The blocks of a file lie where the file system has ended; then the superblock goes.
+    debugfs_write(&image, &["sif /large block[5] 99999999"]);
+    let disk = std::fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&disk, &[0; 1024], 1024).unwrap();
+    drop(disk);
+    let before = std::fs::read(&image).unwrap();
+    let program = || tool(path("mends").to_str().unwrap()).arg(&image);
+    let refused = program().run();
+    assert_eq!(refused.code, 1, "{refused}");
+    let said = program().arg("mend").ok().text();
+    let expected = "small, mended: 1, missing: 0, partial: 0\n\
+                    in doubt: 0 1\n\
+                    error: -2\n\
+                    error: -30\n\
+                    error: -22 EXTANT_MEND goes with no other flag: what it opens is only read\n";
+    assert_eq!(said, expected);
+    assert!(std::fs::read(&image).unwrap() == before, "it was touched");
 }
