@@ -171,7 +171,8 @@ pub(crate) enum WorkloadName {
     Extract,
     /// Make images from a directory and from ten layers, beside what reading these costs
     Sources,
-    /// Compare two images, and make one like a directory, by the command `extant`
+    /// Compare two images, make one like a directory, and list one as it is mended, by the command
+    /// `extant`
     Compare,
     /// Create, stat and unlink many empty files
     Metadata,
@@ -248,6 +249,8 @@ pub(crate) enum Side {
     /// The engine with the unimproved forms, which keeps at most 512 preallocations of a file
     #[value(name = "baseline-512")]
     BaselineCapped,
+    /// `extant check`
+    Check,
     /// `mke2fs -d`
     Mke2fs,
     /// `genext2fs`
@@ -288,6 +291,7 @@ impl Side {
             Self::Fuse2fs => "fuse2fs",
             Self::Baseline => "baseline",
             Self::BaselineCapped => "baseline-512",
+            Self::Check => "check",
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
             Self::Tar => "tar",

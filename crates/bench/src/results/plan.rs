@@ -119,8 +119,10 @@ pub(super) const PARTS: &[Part] = &[
     Part::of(
         "compare",
         WorkloadName::Compare,
-        "What differs between two such images, and one made like a directory in which ten files changed.",
-    ),
+        "What differs between two such images, one made like a directory in which ten files changed, and one listed \
+         as it is mended in memory, beside a check of it.",
+    )
+    .against(&[Side::Kernel, Side::Check]),
     Part::of(
         "metadata",
         WorkloadName::Metadata,

@@ -1,5 +1,5 @@
-//! `compare`: what differs between two images, and one made like a directory, by the command
-//! `extant` as a process of its own.
+//! `compare`: what differs between two images, one made like a directory, and one listed as it is
+//! mended in memory, by the command `extant` as a process of its own.
 
 use crate::args::{Config, Side};
 use crate::check;
@@ -18,6 +18,8 @@ use std::process::Command;
 const SAME_LAYOUT: &str = "diff-same-layout";
 const OTHER_LAYOUT: &str = "diff-other-layout";
 const SYNC: &str = "sync";
+const MEND_SOUND: &str = "mend-sound";
+const MEND_DAMAGED: &str = "mend-damaged";
 
 /// Files that are changed.
 const CHANGED: usize = 10;
@@ -31,7 +33,8 @@ pub(crate) struct Compare {
 
 impl Compare {
     /// Generates a tree, an image of it that the kernel made, and two of the tree with some files
-    /// changed: a copy of the first, and one with another layout.
+    /// changed: a copy of the first, and one with another layout. And a copy of the first in which
+    /// the maps of these files are damaged.
     pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
         let extant = Extant::find(config.extant.as_deref())?;
         let store = Store::new(&config.dir).map_err(|e| format!("scratch folder: {e}"))?;
@@ -70,6 +73,17 @@ impl Compare {
         ])
         .map_err(text)?;
         drop(unmount);
+        let (damaged, script) = (store.path("damaged"), store.path("script"));
+        // Blocks behind the end of the file system.
+        let requests = changed(&tree)
+            .into_iter()
+            .map(|name| format!("sif \"/{}\" block[5] 4294967295\n", path(&name)));
+        fs::write(&script, requests.collect::<String>()).map_err(text)?;
+        peer::measure(&mut [
+            command("cp", &["--sparse=always", path(&old), path(&damaged)]),
+            command("debugfs", &["-w", "-f", path(&script), path(&damaged)]),
+        ])
+        .map_err(text)?;
         Ok(Self {
             store,
             tree,
@@ -159,13 +173,80 @@ impl Compare {
         }
         Ok(measured)
     }
+
+    /// Lists all of an image, and returns what it says: as it is mended in memory, or by Linux once
+    /// e2fsck has repaired a copy. The check lists nothing.
+    fn list(&self, case: &Case) -> Result<(Measured, Option<String>), String> {
+        let text = |e: std::io::Error| e.to_string();
+        let image = match case.variant {
+            MEND_SOUND => self.store.path("old"),
+            _ => self.store.path("damaged"),
+        };
+        let said = self.store.path("said");
+        let measured = match case.side {
+            Side::Check => {
+                // With 4 it has found the damage.
+                let most = if case.variant == MEND_SOUND { 0 } else { 4 };
+                let mut run = self.extant.run(["check", "--quiet"]);
+                run.arg(&image);
+                let measured = peer::measure(&mut [ending_up_to(most, &run, &said)]);
+                return Ok((measured.map_err(text)?, None));
+            }
+            Side::Kernel => {
+                let (copy, mount) = (self.store.path("repaired"), self.store.path("one"));
+                let from = ["--sparse=always", path(&image), path(&copy)];
+                peer::measure(&mut [command("cp", &from)]).map_err(text)?;
+                let _unmount = Unmount(&mount);
+                let repair = command("e2fsck", &["-fy", path(&copy)]);
+                let options = ["-o", "loop,ro", path(&copy), path(&mount)];
+                peer::measure(&mut [
+                    ending_up_to(1, &repair, &said),
+                    command("mount", &options),
+                    said_to(&command("ls", &["-lR", path(&mount)]), &said),
+                ])
+            }
+            _ => {
+                let mut run = self.extant.run(["ls", "-lR", "--mend"]);
+                run.env("RAYON_NUM_THREADS", case.workers.to_string());
+                run.arg(format!("{}:/", path(&image)));
+                peer::measure(&mut [ending_up_to(0, &run, &said)])
+            }
+        };
+        let listed = fs::read_to_string(&said).map_err(text)?;
+        Ok((measured.map_err(text)?, Some(listed)))
+    }
+
+    /// Whether a listing has all there is.
+    fn judge_listing(&self, listed: &str) -> Result<(), String> {
+        let names: BTreeSet<&str> = listed
+            .lines()
+            .filter_map(|line| line.split_whitespace().last())
+            .collect();
+        let is_listed = |name: &Path| {
+            let name = name.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| names.contains(name))
+        };
+        let mut samples = self.tree.samples.iter();
+        match samples.find(|sample| !is_listed(&sample.path)) {
+            Some(missing) => Err(format!("{} is not listed", missing.path.display())),
+            None if (listed.lines().count() as u64) < self.tree.entries => {
+                Err(format!("only {} lines are listed", listed.lines().count()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// A command that may find differences, with what it says in a file.
 fn said_to(run: &Command, said: &Path) -> Command {
+    ending_up_to(1, run, said)
+}
+
+/// A command that may end with codes up to `most`, with what it says in a file.
+fn ending_up_to(most: u8, run: &Command, said: &Path) -> Command {
     let mut shell = Command::new("sh");
-    let script = "out=$1; shift; \"$@\" > \"$out\"; test $? -le 1";
-    shell.args(["-c", script, "sh"]).arg(said);
+    let script = format!("out=$1; shift; \"$@\" > \"$out\"; test $? -le {most}");
+    shell.args(["-c", &script, "sh"]).arg(said);
     shell.arg(run.get_program()).args(run.get_args());
     for (name, value) in run.get_envs() {
         match value {
@@ -199,18 +280,29 @@ impl Workload for Compare {
     }
 
     fn shape(&self) -> Shape {
-        let mut shape = Shape::seconds(&[Side::Kernel]);
-        shape.variants = &[SAME_LAYOUT, OTHER_LAYOUT, SYNC];
+        let mut shape = Shape::seconds(&[Side::Kernel, Side::Check]);
+        shape.variants = &[SAME_LAYOUT, OTHER_LAYOUT, SYNC, MEND_SOUND, MEND_DAMAGED];
         shape
     }
 
+    fn does(&self, side: Side, variant: &str) -> bool {
+        side != Side::Check || [MEND_SOUND, MEND_DAMAGED].contains(&variant)
+    }
+
     fn options(&self, case: &Case) -> String {
-        let what = format!(
-            "{} entries, {} MB, {CHANGED} files changed",
-            self.tree.entries,
-            self.tree.bytes / 1_000_000
-        );
+        let done = match case.variant {
+            MEND_SOUND => "sound".to_owned(),
+            MEND_DAMAGED => format!("{CHANGED} maps damaged"),
+            _ => format!("{CHANGED} files changed"),
+        };
+        let (entries, megabytes) = (self.tree.entries, self.tree.bytes / 1_000_000);
+        let what = format!("{entries} entries, {megabytes} MB, {done}");
         match (case.side, case.variant) {
+            (Side::Engine, MEND_SOUND | MEND_DAMAGED) => format!("{what}; ls -lR --mend"),
+            (Side::Check, _) => format!("{what}; extant check"),
+            (Side::Kernel, MEND_SOUND | MEND_DAMAGED) => {
+                format!("{what}; e2fsck -fy of a copy, mount, and ls -lR")
+            }
             (Side::Kernel, SYNC) => format!("{what}; rsync -a onto a mount, and sync"),
             (Side::Kernel, _) => format!("{what}; diff -rq of two mounts"),
             _ => what,
@@ -220,6 +312,11 @@ impl Workload for Compare {
     fn run(&mut self, case: &Case) -> Result<Measured, String> {
         if case.variant == SYNC {
             return self.sync(case);
+        }
+        if [MEND_SOUND, MEND_DAMAGED].contains(&case.variant) {
+            let (measured, listed) = self.list(case)?;
+            listed.map_or(Ok(()), |listed| self.judge_listing(&listed))?;
+            return Ok(measured);
         }
         let (measured, told) = self.diff(case)?;
         let names = changed(&self.tree);
