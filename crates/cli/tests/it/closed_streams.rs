@@ -61,7 +61,7 @@ fn commands_with_nothing_to_say_need_no_output() {
     let output = shell(&format!("ls '{image}:/missing' <&- >&- 2>&-"));
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        extant(&["cat", &format!("{image}:/made/other")]).stdout,
+        extant(["cat", &format!("{image}:/made/other")]).stdout,
         std::fs::read("/etc/passwd").unwrap()
     );
     assert_clean(Path::new(&image));
