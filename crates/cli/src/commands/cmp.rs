@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome, say};
 use crate::image_path::ImagePath;
 use crate::images::Images;
 use crate::output::Output;
+use crate::record::lossless;
 use crate::size;
 use extant::Escaped;
 use serde::Serialize;
@@ -33,6 +34,8 @@ struct Told {
     /// The file that ends before the other does.
     #[serde(skip_serializing_if = "Option::is_none")]
     shorter: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shorter_hex: Option<String>,
 }
 
 pub(super) fn run(args: &Cmp, location: &Whereabouts) -> Outcome {
@@ -191,7 +194,8 @@ fn differences(
 /// Says that a file ends before the other does.
 fn ends_first(args: &Cmp, shorter: &OsStr, progress: &Progress, told: &mut Told) {
     let shown = Escaped(shorter.as_bytes());
-    told.shorter = Some(String::from_utf8_lossy(shorter.as_bytes()).into_owned());
+    let (name, hex) = lossless(shorter.as_bytes());
+    (told.shorter, told.shorter_hex) = (Some(name), hex);
     if args.silent || args.json {
         return;
     }

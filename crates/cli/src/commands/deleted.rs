@@ -5,7 +5,7 @@ use crate::args::{Deleted, Whereabouts};
 use crate::failure::{Outcome, say};
 use crate::image_path::{ImagePath, shown};
 use crate::output::Output;
-use crate::record::{kind, lossless};
+use crate::record::{hex, kind, lossless};
 use crate::size::human;
 use crate::time::{rfc3339, short};
 use extant_format::inode::Timestamp;
@@ -82,6 +82,9 @@ pub(super) struct Line {
     path_hex: Option<String>,
     path_sure: bool,
     other_paths: Vec<String>,
+    /// All of them, where one is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_paths_hex: Option<Vec<String>>,
 }
 
 impl Line {
@@ -91,6 +94,8 @@ impl Line {
             Some((text, hex)) => (Some(text), hex),
             None => (None, None),
         };
+        let others = || file.names.iter().skip(1).map(|name| &*name.path);
+        let is_text = others().all(|path| std::str::from_utf8(path).is_ok());
         let (tid, committed) = match file.source {
             Source::Log { tid, committed } => (Some(tid.get()), Some(committed)),
             _ => (None, None),
@@ -116,12 +121,8 @@ impl Line {
             path,
             path_hex,
             path_sure: first.is_some_and(|name| name.is_sure),
-            other_paths: file
-                .names
-                .iter()
-                .skip(1)
-                .map(|name| lossless(&name.path).0)
-                .collect(),
+            other_paths: others().map(|path| lossless(path).0).collect(),
+            other_paths_hex: (!is_text).then(|| others().map(hex).collect()),
         }
     }
 }

@@ -169,6 +169,8 @@ struct FastCommitLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     inode_block: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<u32>,
@@ -180,13 +182,15 @@ struct FastCommitLine<'a> {
 
 impl FastCommitLine<'_> {
     fn of(tag: &FastCommitTag) -> Self {
+        let (name, name_hex) = tag.entry.as_deref().map(lossless).unzip();
         Self {
             fast_commit: tag.name,
             at: tag.block,
             tid: tag.tid.map(Tid::get),
             inode: tag.ino.map(extant_format::Ino::get),
             parent: tag.parent.map(extant_format::Ino::get),
-            name: tag.entry.as_deref().map(|name| lossless(name).0),
+            name,
+            name_hex: name_hex.flatten(),
             inode_block: tag.blocks.map(|(lblk, _)| lblk),
             blocks: tag.blocks.map(|(_, len)| len),
             start: tag.start.map(Pblk::get),

@@ -11,6 +11,7 @@ use crate::args::{Recover, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{shown, whole_image};
 use crate::output::Output;
+use crate::record::lossless;
 use extant::Escaped;
 use extant_format::Ino;
 use extant_format::inode::FileType;
@@ -158,6 +159,8 @@ struct Done {
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    to_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
 }
 
@@ -238,14 +241,16 @@ impl Work<'_> {
     }
 
     fn tell(&mut self, file: &DeletedFile, to: Option<&[u8]>, why: Option<&str>) -> io::Result<()> {
-        let shown_at = |to: &[u8]| {
+        let made_at = |to: &[u8]| {
             let path = self.args.dir.join(OsStr::from_bytes(to));
-            path.display().to_string()
+            lossless(path.as_os_str().as_bytes())
         };
         if self.args.json {
+            let (to, to_hex) = to.map(made_at).unzip();
             return self.output.json_line(&Done {
                 file: Line::of(file),
-                to: to.map(shown_at),
+                to,
+                to_hex: to_hex.flatten(),
                 left_out: why.map(str::to_owned),
             });
         }

@@ -8,6 +8,7 @@ use crate::args::{Repair, Whereabouts};
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, name_of, refuse_reading_options, whole_image};
 use crate::output::Output;
+use crate::record::lossless;
 use extant::mend::plan_with_fast_commits;
 use extant::{Escaped, SharedDevice};
 use extant_fsck::Severity;
@@ -15,6 +16,7 @@ use extant_fsck::repair::{self, Fix, Loss, Plan};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,8 +47,10 @@ struct LossLine {
     /// What of it.
     lost: String,
     inode: u32,
-    /// Its name from the root on; bytes that are no UTF-8 are replaced.
+    /// Its name from the root on.
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
 }
 
 /// Bytes that change, for programs.
@@ -71,6 +75,8 @@ struct Summary {
     written: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo_hex: Option<String>,
 }
 
 pub(super) fn run(args: &Repair, location: &Whereabouts) -> Outcome {
@@ -277,6 +283,8 @@ fn tell(args: &Repair, location: &Whereabouts, plan: &Plan, done: &Done) -> Outc
         }
     }
     let undo = done.undo.as_deref();
+    let named = undo.map(|path| lossless(path.as_os_str().as_bytes()));
+    let (undo_name, undo_hex) = named.unzip();
     let summary = Summary {
         clean: plan.is_complete(),
         fixes: plan.fixes_count,
@@ -284,7 +292,8 @@ fn tell(args: &Repair, location: &Whereabouts, plan: &Plan, done: &Done) -> Outc
         errors_left: left,
         losses: plan.losses_count,
         written: done.written,
-        undo: undo.map(|path| path.to_string_lossy().into_owned()),
+        undo: undo_name,
+        undo_hex: undo_hex.flatten(),
     };
     match args.json {
         true => output.json_line(&summary)?,
@@ -353,10 +362,12 @@ fn losses(args: &Repair, plan: &Plan, output: &mut Output) -> Outcome {
 }
 
 fn loss_line(loss: &Loss) -> LossLine {
+    let (path, path_hex) = lossless(&loss.path);
     LossLine {
         lost: loss.what.to_string(),
         inode: loss.ino.get(),
-        path: String::from_utf8_lossy(&loss.path).into_owned(),
+        path,
+        path_hex,
     }
 }
 

@@ -1,6 +1,5 @@
 //! What was not copied or archived, or not all of it, for programs.
 
-use crate::image_path::shown;
 use crate::record::lossless;
 use extant::{Cause, Error};
 use extant_image::ImageLocation;
@@ -13,6 +12,8 @@ pub(super) struct Problem {
     /// None where it is the host that refuses something: then the path is one there.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_hex: Option<String>,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
@@ -50,8 +51,11 @@ impl Problem {
             .strip_prefix(&named)
             .and_then(|rest| rest.strip_prefix(": "));
         let is_outside = matches!(e.cause(), Cause::Host { .. });
+        let image = (!is_outside).then(|| lossless(image.name().as_bytes()));
+        let (image, image_hex) = image.unzip();
         Self {
-            image: (!is_outside).then(|| shown(image)),
+            image,
+            image_hex: image_hex.flatten(),
             path,
             path_hex,
             reason: reason.unwrap_or(&text).to_owned(),

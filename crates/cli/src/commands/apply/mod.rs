@@ -300,8 +300,7 @@ struct Told {
 }
 
 fn tell_programs(args: &Apply, image: &ImagePath, steps: &Steps) -> Outcome {
-    let name = shown(&image.image).to_string();
-    let (image, image_hex) = lossless(name.as_bytes());
+    let (image, image_hex) = lossless(image.image.name().as_bytes());
     let told = |(change, path): (Change, &Path)| {
         let (path, path_hex) = lossless(path.as_os_str().as_bytes());
         Told {

@@ -62,8 +62,15 @@ struct Object {
     /// The name of an attribute, or of a field.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
     a: Value,
+    /// Of a name, where it is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    a_hex: Option<String>,
     b: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b_hex: Option<String>,
     /// The first byte that differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<u64>,
@@ -233,12 +240,14 @@ impl<'a> Shown<'a> {
             path,
             path_hex,
             name: None,
+            name_hex: None,
             a: Value::Null,
+            a_hex: None,
             b: Value::Null,
+            b_hex: None,
             at: None,
             same_content: None,
         };
-        let text = |bytes: &[u8]| json!(lossless(bytes).0);
         (object.a, object.b) = match &difference.what {
             What::OnlyIn(Which::First, file) => (json!(kind(*file)), Value::Null),
             What::OnlyIn(Which::Second, file) => (Value::Null, json!(kind(*file))),
@@ -247,7 +256,11 @@ impl<'a> Shown<'a> {
                 object.at = *at;
                 (json!(sizes.0), json!(sizes.1))
             }
-            What::Target(a, b) => (text(a), text(b)),
+            What::Target(a, b) => {
+                let [(a, a_hex), (b, b_hex)] = [a, b].map(|target| lossless(target));
+                (object.a_hex, object.b_hex) = (a_hex, b_hex);
+                (json!(a), json!(b))
+            }
             What::Mode(a, b) => (json!(format!("{a:04o}")), json!(format!("{b:04o}"))),
             What::Owner(a, b) => {
                 let [a, b] = [a, b].map(|(uid, gid)| json!({ "uid": uid, "gid": gid }));
@@ -255,16 +268,19 @@ impl<'a> Shown<'a> {
             }
             What::Time(a, b) => (json!(rfc3339(*a)), json!(rfc3339(*b))),
             What::Xattr(name, a, b) => {
-                object.name = Some(lossless(name.as_bytes()).0);
+                let (name, name_hex) = lossless(name.as_bytes());
+                (object.name, object.name_hex) = (Some(name), name_hex);
                 let value = |value: &Option<Vec<u8>>| json!(value.as_deref().map(hex));
                 (value(a), value(b))
             }
             What::Link(a, b) => {
-                let name = |name: &Option<PathBuf>| match name {
-                    Some(name) => text(name.as_os_str().as_bytes()),
-                    None => Value::Null,
+                let name = |name: &Option<PathBuf>| {
+                    let name = name.as_ref().map(|name| name.as_os_str().as_bytes());
+                    name.map(lossless).unzip()
                 };
-                (name(a), name(b))
+                let ((a, a_hex), (b, b_hex)) = (name(a), name(b));
+                (object.a_hex, object.b_hex) = (a_hex.flatten(), b_hex.flatten());
+                (json!(a), json!(b))
             }
             What::Device(a, b) => {
                 let [a, b] =

@@ -70,6 +70,11 @@ impl Step {
                 let Command::Cp(mut args) = parsed("cp", &words)? else {
                     return Err(unknown(name));
                 };
+                if args.json {
+                    return Err(format!(
+                        "`{name}` takes no --json: `extant edit --json` has an object for each line"
+                    ));
+                }
                 if args.paths.iter().any(|path| path == "-") {
                     return Err(
                         "standard input and output are not for the lines of a script".to_owned(),

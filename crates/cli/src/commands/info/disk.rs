@@ -2,6 +2,7 @@
 
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::record::lossless;
 use crate::size::human;
 
 use super::other::{Carried, word};
@@ -42,6 +43,8 @@ struct Part {
     content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_hex: Option<String>,
 }
 
 impl Disk {
@@ -116,6 +119,9 @@ impl Part {
             Filesystem::open_device(Arc::new(window), options).ok()
         });
         let superblock = fs.as_ref().map(|fs| fs.engine().superblock());
+        let label = superblock.map(extant_format::superblock::Superblock::label);
+        let label = label.filter(|label| !label.is_empty()).map(lossless);
+        let (label, label_hex) = label.unzip();
         Self {
             number: part.number,
             start: part.start,
@@ -132,9 +138,8 @@ impl Part {
             content: content
                 .filter(|content| !matches!(content, Content::Zeros | Content::Unknown))
                 .map(word),
-            label: superblock
-                .map(|superblock| String::from_utf8_lossy(superblock.label()).into_owned())
-                .filter(|label| !label.is_empty()),
+            label,
+            label_hex: label_hex.flatten(),
         }
     }
 }

@@ -65,6 +65,8 @@ struct Summary {
     journal_blocks: u64,
     directory_hash: &'static str,
     last_mounted_on: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_mounted_on_hex: Option<String>,
     created: String,
     written: String,
     mounted: Option<String>,
@@ -238,6 +240,7 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
     let geometry = engine.geometry();
     let features = superblock.features();
     let (label, label_hex) = lossless(superblock.label());
+    let (last_mounted_on, last_mounted_on_hex) = lossless(superblock.last_mounted());
     let block_size = superblock.block_size().bytes();
     let journal_blocks = superblock
         .journal_ino()
@@ -276,7 +279,8 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
         descriptor_size: geometry.desc_size(),
         journal_blocks,
         directory_hash: hash(superblock),
-        last_mounted_on: lossless(superblock.last_mounted()).0,
+        last_mounted_on,
+        last_mounted_on_hex,
         created: moment(superblock.mkfs_time()),
         written: moment(superblock.write_time()),
         mounted: match superblock.mount_time() {

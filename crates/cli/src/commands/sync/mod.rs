@@ -249,8 +249,12 @@ fn tell(args: &Sync, dest: &ImagePath, steps: &Steps) -> Outcome {
     } = steps.counts();
     let mut output = Output::new();
     if args.json {
-        let name = dest.shown().to_string();
-        let (image, image_hex) = lossless(name.as_bytes());
+        let name = [
+            dest.image.name().as_bytes(),
+            dest.path.as_os_str().as_bytes(),
+        ]
+        .join(&b':');
+        let (image, image_hex) = lossless(&name);
         let changes = steps.changes().map(|(change, path)| {
             let (path, path_hex) = lossless(path.as_os_str().as_bytes());
             Told {

@@ -18,6 +18,7 @@ use extant_image::{ImageLocation, Opened};
 use extant_mkfs::{DmVerityOver, DmVerityReport, Progress};
 use serde::Serialize;
 use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Bytes that are looked at together.
@@ -63,8 +64,7 @@ fn say_what(
 ) -> Outcome {
     let mut output = Output::new();
     if args.json {
-        let name = shown(image);
-        let (image, image_hex) = lossless(name.as_bytes());
+        let (image, image_hex) = lossless(image.name().as_bytes());
         output.json_line(&Made {
             image,
             image_hex,
