@@ -31,6 +31,7 @@ needed=(
     gzip:gzip
     img2simg:android-sdk-libsparse-utils
     jq:jq
+    jsonschema:python3-jsonschema
     logsave:logsave
     losetup:mount
     lz4:lz4

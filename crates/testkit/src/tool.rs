@@ -31,6 +31,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("groff", "groff-base"),
     ("gzip", "gzip"),
     ("img2simg", "android-sdk-libsparse-utils"),
+    ("jsonschema", "python3-jsonschema"),
     ("lz4", "lz4"),
     ("mke2fs", "e2fsprogs"),
     ("mksquashfs", "squashfs-tools"),

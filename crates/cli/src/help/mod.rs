@@ -183,6 +183,7 @@ fn is_shown(arg: &Arg, path: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn each_command_is_in_one_group() {
@@ -194,6 +195,40 @@ mod tests {
         }
         let mut grouped = GROUPS.iter().flat_map(|(_, names)| names.iter());
         assert!(grouped.all(|name| *name == "help" || command.find_subcommand(name).is_some()));
+    }
+
+    /// Gathers the commands that have the option --json.
+    fn gather_json(command: &Command, above: &str, all: &mut BTreeSet<String>) {
+        for below in command.get_subcommands() {
+            let name = format!("{above}{}", below.get_name());
+            gather_json(below, &format!("{name} "), all);
+            if below
+                .get_arguments()
+                .any(|arg| arg.get_long() == Some("json"))
+            {
+                all.insert(name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_has_the_commands_that_write_json() {
+        let mut all = BTreeSet::new();
+        gather_json(&Args::command(), "", &mut all);
+        assert!(all.len() > 25, "{all:?}");
+        let schema = include_str!("../../../../docs/user/json.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).expect("it is JSON");
+        let definitions = schema["$defs"].as_object().expect("definitions").iter();
+        // Those of commands say what the output is as a whole.
+        let commands = definitions.filter(|(_, definition)| {
+            let about = definition["description"].as_str();
+            about.is_some_and(|about| about.starts_with("One object"))
+        });
+        let commands: BTreeSet<String> = commands.map(|(name, _)| name.clone()).collect();
+        assert_eq!(
+            commands, all,
+            "docs/user/json.schema.json and docs/user/json.md"
+        );
     }
 
     #[test]

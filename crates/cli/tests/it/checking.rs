@@ -6,6 +6,7 @@ use extant_format::jbd2::JournalSuperblock;
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
 use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::require;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -76,6 +77,11 @@ fn what_the_other_commands_write_is_clean() {
 /// An image in which fast commits of Linux wait for replay: `file`, which was made and synced by
 /// itself.
 fn with_fast_commits(place: &Place) -> String {
+    with_fast_commits_of(place, "file".as_ref())
+}
+
+/// An image in which fast commits of Linux wait for replay, of a file of this name.
+pub(crate) fn with_fast_commits_of(place: &Place, name: &OsStr) -> String {
     let image = place.join("fast.img");
     // Now and then Linux chooses to commit as a whole.
     for _ in 0..40 {
@@ -84,11 +90,9 @@ fn with_fast_commits(place: &Place) -> String {
         let mount = KernelMount::mount(&image, Mode::ReadWrite, "commit=300");
         fs::write(mount.join("other"), b"content").unwrap();
         mount.sync();
-        fs::write(mount.join("file"), vec![b'f'; 5000]).unwrap();
-        let file = fs::File::options()
-            .write(true)
-            .open(mount.join("file"))
-            .unwrap();
+        let path = mount.path().join(name);
+        fs::write(&path, vec![b'f'; 5000]).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
         file.write_all_at(b"changed", 100).unwrap();
         file.sync_all().unwrap();
         drop(file);

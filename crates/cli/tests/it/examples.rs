@@ -425,10 +425,10 @@ fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec!["README.md".to_owned()];
     let entries = fs::read_dir(root.join("docs/user")).unwrap();
-    pages.extend(entries.map(|entry| {
-        let name = entry.unwrap().file_name();
-        format!("docs/user/{}", name.to_string_lossy())
-    }));
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let names = names.filter(|name| name.ends_with(".md"));
+    pages.extend(names.map(|name| format!("docs/user/{name}")));
     let mut blocks = Vec::new();
     for page in pages {
         let text = fs::read_to_string(root.join(&page)).unwrap();

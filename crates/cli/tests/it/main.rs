@@ -29,6 +29,7 @@ mod help;
 mod hostile_images;
 mod image_sources;
 mod inode_rules;
+mod json;
 mod large_files;
 mod looking;
 mod lost_metadata;

@@ -136,7 +136,7 @@ fn pages_are_dated_by_the_release_or_by_the_epoch() {
 }
 
 /// Arguments with which a command finds no image, no mount or no directory.
-fn without_an_image(command: &[&str]) -> Vec<&'static str> {
+pub(crate) fn without_an_image(command: &[&str]) -> Vec<&'static str> {
     match command {
         ["mkfs"] => vec!["/none/image", "--size", "1M"],
         ["mv" | "cp" | "cmp"] => vec!["/none/image:/a", "/none/image:/b"],

@@ -7,7 +7,7 @@ use extant_testkit::require;
 use std::path::Path;
 
 /// An image with a file of user 7 and group 8, which e2fsck has counted.
-fn counted(place: &Place, features: &str) -> String {
+pub(crate) fn counted(place: &Place, features: &str) -> String {
     let mut plan = TreePlan::new();
     plan.file("theirs", Content::filled(9, 200_000)).owner(7, 8);
     let image = place.image(&plan, &["-O", features]);
