@@ -439,21 +439,21 @@ fn boot_record() -> Vec<u8> {
     disk
 }
 
-/// An undo file of one block that was zeroes, and is zeroes after the change.
+/// An undo file of one block of two sectors that was zeroes, and is ones after the change.
 fn undo_file() -> Vec<u8> {
     let sum = |bytes: &[u8]| Crc32c::INIT.update(bytes).value().to_le_bytes();
-    let mut header = b"EXTUNDO2".to_vec();
+    let mut header = b"EXTUNDO4".to_vec();
     header.extend_from_slice(&(1_u64 << 16).to_le_bytes());
     header.extend_from_slice(&[0; 32]);
     header.extend_from_slice(&sum(&header));
     let block = [0; 1024];
     let mut record = 8192_u64.to_le_bytes().to_vec();
-    record.extend_from_slice(&(block.len() as u32).to_le_bytes());
-    record.extend_from_slice(&sum(&block));
+    record.extend_from_slice(&(block.len() as u32 | 1 << 24).to_le_bytes());
     record.extend_from_slice(&block);
+    record.extend_from_slice(&[sum(&[1; 512]), sum(&[1; 512])].concat());
     record.extend_from_slice(&sum(&record));
     let mut end = 1_u64.to_le_bytes().to_vec();
-    end.extend_from_slice(&[0; 8]);
+    end.extend_from_slice(&[0; 4]);
     end.extend_from_slice(&sum(&end));
     [header, record, end].concat()
 }

@@ -5,7 +5,7 @@
 //!
 //! | bytes | header |
 //! |---|---|
-//! | 0..8 | `EXTUNDO2` |
+//! | 0..8 | `EXTUNDO4` |
 //! | 8..16 | size of the device in bytes |
 //! | 16..32 | UUID of the file system before |
 //! | 32..48 | UUID of the file system after |
@@ -15,37 +15,39 @@
 //! |---|---|
 //! | 0..8 | byte of the device where the block begins |
 //! | 8..11 | length of the block, not 0 |
-//! | 11 | how many sums follow what it held; and 128 if the block is put back after all others |
-//! | 12..16 | CRC32C of what it holds after the change |
-//! | 16.. | what it held |
-//! | 4 each | CRC32C of what it may hold between steps of the change |
+//! | 11 | how many other contents it has; and 128 if the block is put back after all others |
+//! | 12.. | what it held |
+//! | 4 each | CRC32C of each sector of each other content: between steps, and after the change |
 //! | 4 | CRC32C of the record |
 //!
 //! The end is a record of length 0 whose first field is the number of records: a file without it
 //! was not finished, and nothing was written to the image then. Records of blocks that are put back
 //! after the others come last.
+//!
+//! A loss of power may leave a part of a block that was being written. A sector, of 512 bytes, is
+//! written whole or not at all: so sums are those of sectors. The last one may be shorter.
 
 use super::draft::Changes;
 use super::in_progress;
 use crate::error::{Error, Result};
-use crate::undo::half_way;
+use crate::undo::{SECTOR, half_way, is_known_by_sectors, sums_of_sectors};
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
 use std::io::{self, Read, Write};
 
-const MAGIC: &[u8; 8] = b"EXTUNDO2";
+const MAGIC: &[u8; 8] = b"EXTUNDO4";
 const HEADER: usize = 52;
 /// Bytes of a record before what the block held.
-const RECORD: usize = 16;
+const RECORD: usize = 12;
 /// Where the UUID lies on the device.
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 /// No block is longer.
 const LEN_MAX: u32 = 1 << 20;
-/// The bits of a record's third field that are the length; those above it count sums; the highest
+/// The bits of a record's third field that are the length; those above it count other contents; the highest
 /// one says that the block is put back last.
 const LEN_BITS: u32 = 24;
-const SUMS_MAX: u32 = 0x7f;
+const OTHERS_MAX: u32 = 0x7f;
 const HELD: u32 = 1 << 31;
 
 fn sum(bytes: &[u8]) -> [u8; 4] {
@@ -101,10 +103,8 @@ pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
 struct Record {
     offset: u64,
     before: Vec<u8>,
-    /// Sum of what it holds after the change.
-    after: [u8; 4],
-    /// Sums of what it may hold meanwhile.
-    between: Vec<[u8; 4]>,
+    /// Sums of the sectors of what it holds meanwhile and after the change.
+    others: Vec<Vec<u8>>,
 }
 
 /// What is kept of the block at a byte; `None` if it holds the same all the time. The superblock
@@ -118,7 +118,10 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let is_primary = offset == in_progress::primary(size);
     let last = changes.steps_count().saturating_sub(1);
     let after = changes.after_step(last, offset, len)?;
-    let mut between = Vec::new();
+    let mut others = Vec::new();
+    if after != before {
+        others.push(sums_of_sectors(&after));
+    }
     for step in 0..last {
         let mut contents = Vec::new();
         if is_primary {
@@ -128,34 +131,33 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
             contents.push(changes.after_step(step, offset, len)?);
         }
         for meanwhile in contents {
-            let sum = sum(&meanwhile);
-            if meanwhile != before && meanwhile != after && !between.contains(&sum) {
-                between.push(sum);
+            let sums = sums_of_sectors(&meanwhile);
+            if meanwhile != before && !others.contains(&sums) {
+                others.push(sums);
             }
         }
     }
-    let is_same = before == after && between.is_empty() && !is_primary;
-    Ok((!is_same).then(|| Record {
+    let is_same = others.is_empty() && !is_primary;
+    Ok((!is_same).then_some(Record {
         offset,
-        after: sum(&after),
         before,
-        between,
+        others,
     }))
 }
 
 fn record(out: &mut dyn Write, kept: &Record, is_held: bool) -> io::Result<()> {
-    let sums = u32::try_from(kept.between.len()).unwrap_or(u32::MAX);
-    if sums > SUMS_MAX {
+    let others = u32::try_from(kept.others.len()).unwrap_or(u32::MAX);
+    if others > OTHERS_MAX {
         return Err(io::Error::other("a block changes in too many steps"));
     }
     let held = if is_held { HELD } else { 0 };
-    let mut record = Vec::with_capacity(RECORD + kept.before.len() + 4 * kept.between.len() + 4);
+    let sums = kept.others.iter().map(Vec::len).sum::<usize>();
+    let mut record = Vec::with_capacity(RECORD + kept.before.len() + sums + 4);
     record.extend_from_slice(&kept.offset.to_le_bytes());
-    let fields = kept.before.len() as u32 | sums << LEN_BITS | held;
+    let fields = kept.before.len() as u32 | others << LEN_BITS | held;
     record.extend_from_slice(&fields.to_le_bytes());
-    record.extend_from_slice(&kept.after);
     record.extend_from_slice(&kept.before);
-    record.extend(kept.between.iter().flatten());
+    record.extend(kept.others.iter().flatten());
     record.extend_from_slice(&sum(&record));
     out.write_all(&record)
 }
@@ -168,10 +170,8 @@ fn damaged(what: &str) -> Error {
 struct Kept<'a> {
     offset: u64,
     before: &'a [u8],
-    /// CRC32C of what the block holds after the change.
-    after: &'a [u8],
-    /// CRC32C of each content that it may have meanwhile, one behind the other.
-    between: &'a [u8],
+    /// Sums of the sectors of each other content, one behind the other.
+    others: &'a [u8],
     /// It is put back when all others are.
     is_held: bool,
 }
@@ -201,7 +201,8 @@ fn read(
         let first = crate::bytes::le64(&bytes, 0);
         let fields = crate::bytes::le32(&bytes, 8);
         let len = fields & ((1 << LEN_BITS) - 1);
-        let sums = (fields >> LEN_BITS & SUMS_MAX) as usize * 4;
+        let others = (fields >> LEN_BITS & OTHERS_MAX) as usize;
+        let sums = others * 4 * (len as usize).div_ceil(SECTOR);
         if len > LEN_MAX {
             return Err(damaged("a record of the undo file is too long"));
         }
@@ -219,35 +220,34 @@ fn read(
                 Err(damaged("records of the undo file are missing"))
             };
         }
-        let (head, contents) = covered.split_at(RECORD);
-        let (before, between) = contents.split_at(len as usize);
+        let contents = covered.get(RECORD..).unwrap_or_default();
+        let (before, others) = contents.split_at(len as usize);
         each(Kept {
             offset: first,
             before,
-            after: head.get(12..).unwrap_or_default(),
-            between,
+            others,
             is_held: fields & HELD != 0,
         })?;
         count += 1;
     }
 }
 
-/// Refuses a device on which the block is neither as it was nor as it was made: it was written
-/// since, or it is another file system.
+/// Refuses a device on which a sector of the block is neither as it was nor as it was made: it was
+/// written since, or it is another file system.
 fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     let len = kept.before.len();
     device.check_range("restore", kept.offset, len as u64)?;
     let mut now = vec![0; len];
     device.read_at(kept.offset, &mut now)?;
-    let sum = sum(&now);
-    let is_known = now == kept.before
-        || sum == kept.after
-        || kept
-            .between
-            .chunks_exact(4)
-            .any(|meanwhile| sum == meanwhile)
-        || in_progress::marked(kept.offset, kept.before).is_some_and(|marked| now == marked)
-        || half_way::marked(kept.offset, kept.before, None).is_some_and(|marked| now == marked);
+    let marks = [
+        in_progress::marked(kept.offset, kept.before),
+        half_way::marked(kept.offset, kept.before, None),
+    ];
+    let mut contents = vec![kept.before];
+    contents.extend(marks.iter().flatten().map(Vec::as_slice));
+    let others = kept.others.chunks_exact(4 * len.div_ceil(SECTOR).max(1));
+    let others: Vec<&[u8]> = others.collect();
+    let is_known = is_known_by_sectors(&now, &contents, &others);
     if is_known {
         return Ok(());
     }

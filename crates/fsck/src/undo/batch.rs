@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-pub(super) const MAGIC: &[u8; 8] = b"EXTUNDO3";
+pub(super) const MAGIC: &[u8; 8] = b"EXTUNDO5";
 const BATCH: &[u8; 8] = b"EXTBATCH";
 /// Bytes at whose multiples batches begin.
 const PAGE: usize = 4096;

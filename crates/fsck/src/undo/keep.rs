@@ -1,7 +1,7 @@
 //! A device that keeps what was there before it is written to.
 
 use super::batch::{FULL, Kind, Page, Writer};
-use super::{BLOCK, PRIMARY, RECORD_MAX, bytes_of, sum};
+use super::{BLOCK, PRIMARY, RECORD_MAX, bytes_of, sum, sums_of_sectors};
 use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
@@ -74,18 +74,18 @@ impl Records<'_> {
         }
     }
 
-    fn head(&mut self, range: Range<u64>, form: u32, sum: u32) {
+    fn head(&mut self, range: Range<u64>, form: u32) {
         self.bytes.extend_from_slice(&range.start.to_le_bytes());
         let len = range.end - range.start;
         self.bytes.extend_from_slice(&len.to_le_bytes());
         self.bytes.extend_from_slice(&form.to_le_bytes());
-        self.bytes.extend_from_slice(&sum.to_le_bytes());
+        self.bytes.extend_from_slice(&[0; 4]);
     }
 
     fn put_zeros(&mut self) {
         let zeros = std::mem::replace(&mut self.zeros, 0..0);
         if !zeros.is_empty() {
-            self.head(zeros, 1, 0);
+            self.head(zeros, 1);
         }
     }
 
@@ -115,7 +115,7 @@ impl Records<'_> {
         }
         self.put_zeros();
         let range = start + part.start as u64..start + part.end as u64;
-        self.head(range, 0, 0);
+        self.head(range, 0);
         let bytes = content.get(part).unwrap_or_default();
         self.bytes.extend_from_slice(bytes);
     }
@@ -287,15 +287,15 @@ impl KeepingDevice {
         }
     }
 
-    /// Keeps blocks that are not kept yet, and makes that durable. `becomes` is what the block with
-    /// the superblock becomes. That block is among the first that are kept, whether it is written
+    /// Keeps blocks that are not kept yet, and makes that durable. `becomes` has the sums of what the
+    /// block with the superblock becomes. That block is among the first that are kept, whether it is written
     /// or not: it tells whether the image was opened since, and gets the mark while a part is put
     /// back.
     fn keep(
         &self,
         state: &mut State,
         blocks: impl Iterator<Item = u64>,
-        becomes: Option<u32>,
+        becomes: Option<Vec<u8>>,
     ) -> std::result::Result<(), Failed> {
         let kept = &state.kept;
         let mut new = runs(blocks.filter(|block| !kept.contains(*block)));
@@ -320,9 +320,10 @@ impl KeepingDevice {
                 }
             }
         }
-        if let Some(sum) = becomes {
+        if let Some(sums) = becomes {
             records.put_zeros();
-            records.head(bytes_of(PRIMARY..PRIMARY + 1, self.base.size()), 2, sum);
+            records.head(bytes_of(PRIMARY..PRIMARY + 1, self.base.size()), 2);
+            records.bytes.extend_from_slice(&sums);
         }
         records.put()?;
         for run in taken {
@@ -339,7 +340,10 @@ impl KeepingDevice {
             return Ok(());
         }
         let blocks: Vec<u64> = state.waiting.keys().copied().collect();
-        let becomes = state.waiting.get(&PRIMARY).map(|block| sum(block));
+        let becomes = state
+            .waiting
+            .get(&PRIMARY)
+            .map(|block| sums_of_sectors(block));
         let kept = self.keep(state, blocks.iter().copied(), becomes);
         kept.map_err(|failed| self.told(state, failed))?;
         state.is_changed = true;

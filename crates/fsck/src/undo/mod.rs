@@ -16,7 +16,7 @@
 //!
 //! | bytes | page |
 //! |---|---|
-//! | 0..8 | `EXTUNDO3` |
+//! | 0..8 | `EXTUNDO5` |
 //! | 8..16 | size of the device in bytes |
 //! | 16..32 | UUID of the file system before |
 //! | 32..40 | number of the file, which its batches repeat |
@@ -37,8 +37,10 @@
 //! |---|---|
 //! | 0..8 | byte where it begins |
 //! | 8..16 | how many bytes |
-//! | 16..20 | 0: they follow; 1: they were zeros; 2: a block may become something else |
-//! | 20..24 | with 2, CRC32C of what the block becomes |
+//! | 16..20 | 0: they follow; 1: they were zeros; 2: sums follow of what a block may become |
+//! | 20..24 | 0 |
+//!
+//! These sums are the CRC32C of each sector, of 512 bytes.
 //!
 //! | bytes | record of sums |
 //! |---|---|
@@ -54,7 +56,8 @@
 //!   is written.
 //! - A batch is put only once the one before it is durable: a loss of power cuts off the end alone.
 //! - The block with the superblock is in the first batch, and noted before each write of it. So a
-//!   file without an end still tells whether the image was opened by somebody else since.
+//!   file without an end still tells whether the image was opened by somebody else since. It is
+//!   noted sector by sector: a write of it may have arrived in part.
 
 mod batch;
 pub(crate) mod half_way;
@@ -74,8 +77,33 @@ const PRIMARY: u64 = SUPERBLOCK_OFFSET / BLOCK;
 /// Most bytes that one record holds.
 const RECORD_MAX: u64 = 1 << 20;
 
+/// Bytes that a device writes whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+
 fn sum(bytes: &[u8]) -> u32 {
     Crc32c::INIT.update(bytes).value()
+}
+
+/// The sums of the sectors of a block, one behind the other.
+pub(crate) fn sums_of_sectors(block: &[u8]) -> Vec<u8> {
+    let sectors = block.chunks(SECTOR);
+    sectors
+        .flat_map(|sector| sum(sector).to_le_bytes())
+        .collect()
+}
+
+/// Whether each sector of a block is one of those that it may hold: of whole contents, or by sums
+/// as [`sums_of_sectors`] has them. Of a write that was torn some sectors arrived.
+pub(crate) fn is_known_by_sectors(now: &[u8], contents: &[&[u8]], sums: &[&[u8]]) -> bool {
+    now.chunks(SECTOR).enumerate().all(|(i, sector)| {
+        let at = i * SECTOR;
+        let is_of = |content: &&[u8]| content.get(at..at + sector.len()) == Some(sector);
+        let own = sum(sector).to_le_bytes();
+        contents.iter().any(is_of)
+            || sums
+                .iter()
+                .any(|sums| sums.get(4 * i..4 * i + 4) == Some(&own[..]))
+    })
 }
 
 /// The bytes of some blocks of a device that has `size` of them.

@@ -1,7 +1,7 @@
 //! What was there, put back.
 
 use super::batch::{self, Kind, MAGIC, damaged};
-use super::{BLOCK, PRIMARY, RECORD_MAX, bytes_of, half_way, sum};
+use super::{BLOCK, PRIMARY, RECORD_MAX, SECTOR, bytes_of, half_way, is_known_by_sectors, sum};
 use crate::bytes::{le32, le64};
 use crate::error::{Error, Result};
 use extant_blockdev::BlockDevice;
@@ -31,8 +31,8 @@ enum Was<'a> {
 /// A record of what was there.
 enum Record<'a> {
     Kept(Range<u64>, Was<'a>),
-    /// What the block with the superblock becomes.
-    Becomes(u32),
+    /// Sums of the sectors of what the block with the superblock becomes.
+    Becomes(&'a [u8]),
 }
 
 /// Hands out the records of a batch. All of them lie on a device of `size` bytes, and begin where
@@ -64,7 +64,14 @@ fn records<'a>(
                 each(Record::Kept(start..end, Was::Bytes(content)))?;
             }
             1 => each(Record::Kept(start..end, Was::Zeros))?,
-            2 => each(Record::Becomes(le32(head, 20)))?,
+            2 if len <= BLOCK => {
+                let sums = (len as usize).div_ceil(SECTOR) * 4;
+                let Some((sums, rest)) = bytes.split_at_checked(sums) else {
+                    return Err(damaged("a record of the undo file is cut"));
+                };
+                bytes = rest;
+                each(Record::Becomes(sums))?;
+            }
             _ => {
                 return Err(damaged(
                     "a record of the undo file is of no kind that is known",
@@ -82,8 +89,8 @@ struct Known {
     file: u64,
     /// Sums of blocks after the changes, by the first of each run.
     sums: BTreeMap<u64, Vec<u32>>,
-    /// Sums of what the block with the superblock became.
-    became: Vec<u32>,
+    /// Sums of the sectors of what the block with the superblock became, each time.
+    became: Vec<Vec<u8>>,
     /// What that block held.
     primary: Option<Vec<u8>>,
     /// Blocks that are kept, and as many as the end says.
@@ -120,7 +127,7 @@ impl Known {
             }
             Kind::Kept => records(bytes, size, &mut |record| {
                 match record {
-                    Record::Becomes(sum) => self.became.push(sum),
+                    Record::Becomes(sums) => self.became.push(sums.to_vec()),
                     Record::Kept(range, was) => {
                         self.count += (range.end - range.start).div_ceil(BLOCK);
                         let at = PRIMARY * BLOCK;
@@ -147,14 +154,17 @@ impl Known {
         half_way::marked(PRIMARY * BLOCK, self.primary.as_ref()?, Some(self.file))
     }
 
-    /// Whether the block with the superblock may hold this.
+    /// Whether the block with the superblock may hold this: each of its sectors, since the write of
+    /// it that was the last may have arrived in part, that of the mark too.
     fn is_known_primary(&self, now: &[u8]) -> bool {
         let Some(before) = &self.primary else {
             return true;
         };
-        now == before
-            || self.became.contains(&sum(now))
-            || self.marked().is_some_and(|marked| now == marked)
+        let marked = self.marked();
+        let contents = [Some(before), marked.as_ref()];
+        let contents: Vec<&[u8]> = contents.into_iter().flatten().map(Vec::as_slice).collect();
+        let became: Vec<&[u8]> = self.became.iter().map(Vec::as_slice).collect();
+        is_known_by_sectors(now, &contents, &became)
     }
 }
 

@@ -6,7 +6,7 @@ use extant::{Filesystem, MountOptions};
 use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, revert};
 use extant_fsck::undo::KeepingDevice;
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::crash::{Budget, Content, CrashDevice, Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::fs::{self, File};
@@ -374,5 +374,48 @@ fn it_is_a_device_as_the_one_below() {
         drop(device);
         revert(&*memory, || File::open(&path)).unwrap();
         assert!(bytes_of(&memory) == start, "round {round}");
+    }
+}
+
+#[test]
+fn taking_back_goes_on_whatever_arrived_of_its_writes() {
+    let seed = seed_from_env("taking back, torn");
+    let dir = tempfile::tempdir().unwrap();
+    let start = made(dir.path());
+    let path = dir.path().join("undo");
+    let kept = || {
+        let memory = Arc::new(MemoryDevice::from_image(&start));
+        let file = File::create_new(&path).unwrap();
+        let device = Arc::new(KeepingDevice::new(memory.clone(), file).unwrap());
+        change(device.clone()).unwrap();
+        device.finish().unwrap();
+        (bytes_of(&memory), fs::read(&path).unwrap())
+    };
+    let planned = || {
+        let memory = Arc::new(MemoryDevice::from_image(&start));
+        let settings = repair::tune::Settings {
+            uuid: Some(*b"another identity"),
+            ..repair::tune::Settings::default()
+        };
+        let options = repair::Options::default();
+        let plan = repair::tune::plan(memory.clone(), &settings, options, &()).unwrap();
+        let mut undo = Vec::new();
+        repair::write_undo(&plan.changes, &mut undo).unwrap();
+        plan.apply().unwrap();
+        (bytes_of(&memory), undo)
+    };
+    for (done, undo) in [kept(), planned()] {
+        let device = CrashDevice::over(Content::from_bytes(&done));
+        revert(&device, || Ok(&undo[..])).unwrap();
+        let mut torn = 0;
+        for image in device.log().images(Budget::limited(120, seed)) {
+            torn += usize::from(image.tears(1024..2048));
+            let device = image.open();
+            revert(&*device, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{image}: {e}"));
+            let mut now = vec![0; start.len()];
+            device.read_at(0, &mut now).unwrap();
+            assert!(now == start, "{image}: not as it was");
+        }
+        assert!(torn > 1, "{torn} superblocks were torn");
     }
 }
