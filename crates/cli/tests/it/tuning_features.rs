@@ -75,6 +75,7 @@ const STEPS: &[Step] = &[
     ("dir_index", "tune2fs", "dir_index"),
     ("^dir_index", "tune2fs", "^dir_index"),
     ("extents", "tune2fs", "extents"),
+    ("filetype", "tune2fs", "filetype"),
     ("flex_bg", "tune2fs", "flex_bg"),
     ("fast_commit", "tune2fs", "fast_commit"),
     ("^fast_commit", "tune2fs", "^fast_commit"),
@@ -153,7 +154,7 @@ const BASES: &[&[&str]] = &[
         "-b",
         "1024",
         "-O",
-        "^sparse_super,^resize_inode",
+        "^sparse_super,^resize_inode,^filetype",
     ],
     &["-t", "ext2", "-b", "4096", "-I", "256"],
 ];

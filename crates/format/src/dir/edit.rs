@@ -12,8 +12,8 @@
 //! - The bytes of an entry that was removed are wiped.
 
 use crate::dir::entry::{
-    DirLayout, ENTRY_HEADER_LEN, EntryType, NAME_MAX, NewEntry, min_rec_len, set_rec_len,
-    set_target, write_entry, write_free,
+    DirLayout, ENTRY_HEADER_LEN, EntryType, NAME_MAX, NewEntry, entries, min_rec_len, set_rec_len,
+    set_target, write_entry, write_free, write_tail_header,
 };
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::types::{BlockSize, Ino};
@@ -394,13 +394,51 @@ pub fn retarget(block: &mut [u8], layout: &DirLayout, spot: &Spot, ino: Ino, fil
     set_target(block, spot.at, layout, ino, file_type);
 }
 
+/// Gives a block of names the form that it has in another layout, with a tail or without: the
+/// record of the last name reaches to the end of what holds names there. No name moves, and of
+/// what is read one length and the header of the tail change: a write of the block that arrives in
+/// part leaves all of them.
+///
+/// Returns `false`, having changed nothing, if the last name leaves no room for the tail, or a
+/// record is broken.
+#[must_use]
+pub fn reach(block: &mut [u8], now: &DirLayout, then: &DirLayout) -> bool {
+    let end = then.entries_len();
+    if block.len() != now.block_size.len() || end > block.len() {
+        return false;
+    }
+    let mut last = None;
+    for entry in entries(block, now) {
+        let Ok(entry) = entry else { return false };
+        if entry.ino.is_some() {
+            last = Some((entry.offset, now.min_rec_len(entry.name)));
+        }
+    }
+    match last {
+        Some((at, len)) if at + len <= end => set_rec_len(block, at, then, end - at),
+        Some(_) => return false,
+        None => {
+            // Without any name it is free, and nothing in it may be read as an index.
+            write_free(block, 0, then, end);
+            if let Some(rest) = block.get_mut(ENTRY_HEADER_LEN..end) {
+                rest.fill(0);
+            }
+        }
+    }
+    if end < block.len() {
+        write_tail_header(block);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::checksum::Crc32c;
-    use crate::dir::entry::{DirBlockBuilder, entries, verify_block_checksum, write_tail};
+    use crate::dir::entry::{DirBlockBuilder, has_tail, verify_block_checksum, write_tail};
     use crate::types::BlockSize;
     use alloc::collections::BTreeMap;
+    use alloc::format;
     use alloc::vec;
     use alloc::vec::Vec;
     use proptest::prelude::*;
@@ -527,5 +565,93 @@ mod tests {
             assert!(!block.windows(name.len()).any(|w| w == name));
         }
         assert!(read(&block, &layout).is_empty());
+    }
+
+    fn plain_layout() -> DirLayout {
+        DirLayout {
+            block_size: BlockSize::from_log2(10).unwrap(),
+            file_type: true,
+            checksums: false,
+            hash_in_entry: false,
+            raw_names: false,
+            max_inode: Ino::new(1000),
+        }
+    }
+
+    /// What a block says, in order.
+    fn names(block: &[u8], layout: &DirLayout) -> Vec<Vec<u8>> {
+        let found = entries(block, layout).map(|entry| entry.expect("a sound record"));
+        let named = found.filter(|entry| entry.ino.is_some());
+        named.map(|entry| entry.name.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_block_that_gets_or_loses_its_tail_keeps_all_names_however_a_write_is_torn() {
+        let plain = plain_layout();
+        let sealed = DirLayout {
+            checksums: true,
+            ..plain
+        };
+        let mut block = vec![0; plain.block_size.len()];
+        write_free(&mut block, 0, &plain, plain.entries_len());
+        let mut put = 0;
+        for i in 0..400 {
+            let name = format!("a name {i}");
+            let entry = NewEntry::new(Ino::new(12 + i), name.as_bytes(), EntryType::Regular);
+            match find_room(&block, &plain, plain.min_rec_len(entry.name)) {
+                Ok(Some(room)) if room.entry_at() + 60 < block.len() => {
+                    assert!(insert(&mut block, &plain, &room, &entry));
+                    put += 1;
+                }
+                _ => break,
+            }
+        }
+        assert!(put > 20);
+        let before = names(&block, &plain);
+        let mut with_tail = block.clone();
+        assert!(reach(&mut with_tail, &plain, &sealed));
+        assert!(has_tail(&with_tail));
+        assert_eq!(names(&with_tail, &sealed), before);
+        let mut again = with_tail.clone();
+        assert!(reach(&mut again, &sealed, &plain));
+        assert_eq!(names(&again, &plain), before);
+        // Only one half of a write arrives.
+        for (first, second) in [
+            (&block, &with_tail),
+            (&with_tail, &block),
+            (&with_tail, &again),
+            (&again, &with_tail),
+        ] {
+            let torn = [&first[..512], &second[512..]].concat();
+            let found = entries(&torn, &plain).map_while(Result::ok);
+            let found = found.filter(|entry| entry.ino.is_some());
+            assert_eq!(found.count(), before.len());
+        }
+    }
+
+    #[test]
+    fn a_block_whose_last_name_is_in_the_way_of_a_tail_stays_as_it_is() {
+        let plain = plain_layout();
+        let sealed = DirLayout {
+            checksums: true,
+            ..plain
+        };
+        let mut block = vec![0; plain.block_size.len()];
+        let last = plain.entries_len() - 16;
+        write_free(&mut block, 0, &plain, last);
+        let entry = NewEntry::new(Ino::new(12), b"name", EntryType::Regular);
+        assert!(write_entry(&mut block, last, &plain, 16, &entry));
+        let before = block.clone();
+        assert!(!reach(&mut block, &plain, &sealed));
+        assert_eq!(block, before);
+        // An empty one is free space, and no node of an index.
+        write_free(&mut block, 0, &plain, plain.entries_len());
+        assert!(reach(&mut block, &plain, &sealed));
+        assert_eq!(names(&block, &sealed), Vec::<Vec<u8>>::new());
+        assert!(
+            block[ENTRY_HEADER_LEN..sealed.entries_len()]
+                .iter()
+                .all(|byte| *byte == 0)
+        );
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
+use crate::survey::Survey;
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::Ino;
@@ -68,6 +69,24 @@ pub(super) struct Draft {
     reserved: Reserved,
     /// Whether it is for writing, step by step.
     is_written: bool,
+    in_use: Option<InUse>,
+}
+
+/// What was in use before anything changed.
+#[derive(Clone, Debug)]
+struct InUse {
+    clusters: Arc<BlockSet>,
+    /// The first block of the first cluster.
+    first: u64,
+    /// Binary logarithm of the blocks in a cluster.
+    bits: u32,
+}
+
+impl InUse {
+    fn has(&self, block: u64) -> bool {
+        let cluster = block.saturating_sub(self.first) >> self.bits;
+        self.clusters.contains(cluster)
+    }
 }
 
 /// Clusters and inodes that are spoken for.
@@ -141,6 +160,7 @@ impl Draft {
             in_doubt: BTreeSet::new(),
             reserved: Reserved::default(),
             is_written,
+            in_use: None,
             held: BTreeSet::new(),
             first: BTreeSet::new(),
             moves: Vec::new(),
@@ -203,6 +223,23 @@ impl Draft {
         let overlay = OverlayDevice::new(self.device(), self.block_size).keep_writes();
         self.overlay = Arc::new(overlay);
         self.steps.push(Arc::clone(&self.overlay));
+    }
+
+    /// Takes note of what is in use before anything changes. What is put somewhere from now on lies
+    /// elsewhere, and is written before anything that leads there.
+    pub(super) fn note_in_use(&mut self, survey: &Survey) {
+        let geo = &survey.volume.geo;
+        self.in_use = Some(InUse {
+            clusters: Arc::new(survey.used.clone()),
+            first: geo.first_data_block().get(),
+            bits: geo.cluster_bits(),
+        });
+    }
+
+    /// The clusters that were in use before anything changed, if that was noted.
+    pub(super) fn in_use(&self) -> Option<Arc<BlockSet>> {
+        let in_use = self.in_use.as_ref()?;
+        Some(Arc::clone(&in_use.clusters))
     }
 
     /// Takes note of what has changed so far.
@@ -337,6 +374,7 @@ impl Draft {
             held: self.held,
             first: self.first,
             moves: self.moves,
+            in_use: self.in_use,
         };
         (self.fixes, count, changes)
     }
@@ -367,6 +405,7 @@ pub struct Changes {
     held: BTreeSet<u64>,
     first: BTreeSet<u64>,
     moves: Vec<Move>,
+    in_use: Option<InUse>,
 }
 
 /// Bytes of files that are copied, in whole blocks.
@@ -558,6 +597,13 @@ impl Changes {
     /// Whether all others of its step wait until a block is durable.
     pub(super) fn is_first(&self, offset: u64) -> bool {
         self.first.contains(&offset)
+    }
+
+    /// Whether nothing used a block before anything changed.
+    pub(super) fn is_fresh(&self, offset: u64) -> bool {
+        let block = offset / u64::from(self.block_size).max(1);
+        let in_use = self.in_use.as_ref();
+        in_use.is_some_and(|in_use| !in_use.has(block))
     }
 
     pub(super) fn base(&self) -> &SharedDevice {

@@ -9,6 +9,10 @@
 //! until what they change is mended: of those the step leaves a journal that has them alone. They
 //! hold no blocks, and are replayed over what is there.
 //!
+//! Where it is known what was in use before, what lies elsewhere is written first, and nothing that
+//! was in use is put to another use by the same change. So a file or directory that moves is where
+//! it was until its inode is written, which is in one sector.
+//!
 //! What changes could go through the journal as one transaction, and does not: Linux derives the
 //! form of descriptors and the start of checksums from the superblock before it replays, and would
 //! go on with what the superblock said before.
@@ -74,9 +78,11 @@ fn primary_of(changes: &Changes) -> (u64, usize) {
 }
 
 /// The primary superblock's block as a step has it before the journal is emptied: it asks for a
-/// check, and says that something waits. `None` for the last step, which finds the journal empty.
+/// check, and says that something waits. `None` for the last step, which finds the journal empty,
+/// and for one that empties none.
 pub(super) fn before_emptying(changes: &Changes, step: usize) -> Result<Option<Vec<u8>>> {
-    if step + 1 >= changes.steps_count() {
+    let is_held = |offset| changes.is_held(offset);
+    if step + 1 >= changes.steps_count() || changes.step_of(step, &is_held).next().is_none() {
         return Ok(None);
     }
     let (offset, len) = primary_of(changes);
@@ -104,6 +110,8 @@ pub(super) fn after_step(changes: &Changes, step: usize) -> Result<Vec<u8>> {
 /// either leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layer {
+    /// Blocks that nothing used before, where that is known: nothing leads there yet.
+    Fresh,
     Rest,
     /// Copies of the superblock and of the descriptors.
     Copies,
@@ -179,10 +187,14 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         let is_first = |offset| changes.is_first(offset);
         write_some(changes, step, &is_first)?;
         let is_held = |offset| changes.is_held(offset);
-        for layer in [Layer::Rest, Layer::Copies, Layer::Descriptors] {
+        let layer_of = |offset| match headers.layer(offset) {
+            Layer::Rest if changes.is_fresh(offset) => Layer::Fresh,
+            layer => layer,
+        };
+        for layer in [Layer::Fresh, Layer::Rest, Layer::Copies, Layer::Descriptors] {
             write_some(changes, step, &|offset| {
                 let is_other = offset != primary && !is_first(offset) && !is_held(offset);
-                is_other && headers.layer(offset) == layer
+                is_other && layer_of(offset) == layer
             })?;
         }
         // The journal may hold the superblock: emptied before that is durable, it would be lost.

@@ -11,6 +11,7 @@ use crate::volume::Volume;
 use extant_format::group_desc::GroupFlags;
 use extant_format::{Pblk, bitmap};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Which groups are still to be searched, and whether bitmaps are believed.
 #[derive(Clone, Copy)]
@@ -21,6 +22,8 @@ struct Cursor {
 
 pub(super) struct Space {
     taken: BlockSet,
+    /// Others that are left alone.
+    apart: Option<Arc<BlockSet>>,
     /// Free runs of the group searched last, in reverse.
     runs: Vec<Range<u64>>,
     next: Option<Cursor>,
@@ -38,6 +41,7 @@ impl Space {
         Self {
             end,
             taken: BlockSet::default(),
+            apart: None,
             runs: Vec::new(),
             next: Some(Cursor {
                 group: 0,
@@ -53,6 +57,12 @@ impl Space {
         self
     }
 
+    /// Leaves alone what is in a set that others have too, if there is one.
+    pub(super) fn apart_from(mut self, set: Option<Arc<BlockSet>>) -> Self {
+        self.apart = set;
+        self
+    }
+
     /// The first block of a free cluster, which is no longer free; `None` when all are in use.
     pub(super) fn take(&mut self, survey: &Survey) -> Result<Option<Pblk>> {
         loop {
@@ -63,7 +73,12 @@ impl Space {
                     self.runs.pop();
                 }
                 let is_behind = cluster >= self.end;
-                if is_behind || survey.used.contains(cluster) || self.taken.contains(cluster) {
+                let is_apart = self.apart.as_ref().is_some_and(|set| set.contains(cluster));
+                if is_behind
+                    || is_apart
+                    || survey.used.contains(cluster)
+                    || self.taken.contains(cluster)
+                {
                     continue;
                 }
                 self.taken.add(cluster..cluster + 1);

@@ -4,6 +4,7 @@ use super::work::Work;
 use crate::error::{Error, Result};
 use crate::inode::fs_seed;
 use crate::special::{backups, usual_size_of_resize_inode};
+use crate::volume::Volume;
 use crate::{Code, Place};
 use extant_blockdev::BlockDevice;
 use extant_format::features::Compat;
@@ -105,22 +106,27 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes a block that says that the file system is not open anywhere.
-pub(super) fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
-    let volume = work.volume();
+/// The record of multiple-mount protection that says that the file system is open nowhere.
+pub(super) fn clean_mmp(volume: &Volume, now: u32, old: Option<MmpBlock>) -> [u8; MmpBlock::LEN] {
     let interval = volume.sb.raw().mmp_update_interval.get();
     let mmp = MmpBlock {
         state: MmpState::Clean,
-        time: u64::from(work.now),
+        time: u64::from(now),
         node_name: old.as_ref().map_or([0; 64], |old| old.node_name),
         device_name: old.as_ref().map_or([0; 32], |old| old.device_name),
         check_interval: interval.max(MmpBlock::MIN_CHECK_INTERVAL),
     };
-    let record = mmp.encode(volume.seed.map(|_| fs_seed(volume)));
+    mmp.encode(volume.seed.map(|_| fs_seed(volume)))
+}
+
+/// Writes a block that says that the file system is not open anywhere.
+pub(super) fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
+    let volume = work.volume();
     let mut bytes = match old {
         Some(_) => volume.block(at)?,
         None => vec![0; volume.block_size().len()],
     };
+    let record = clean_mmp(volume, work.now, old);
     if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {
         to.copy_from_slice(&record);
     }

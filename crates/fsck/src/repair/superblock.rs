@@ -101,6 +101,7 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     if work.draft.has(Code::SuperblockInvalid) && work.has(Code::SuperblockInvalid) {
         return Ok(());
     }
+    super::system_files::forget_announced(work)?;
     let volume = work.volume();
     let place = Place::FILE_SYSTEM;
     let mut sb = work.superblock()?;

@@ -21,6 +21,9 @@ const ORPHAN_BLOCKS: usize = 8;
 /// The inodes that quota files of users and of groups have.
 const USUAL: [Option<Ino>; 3] = [Some(Ino::USER_QUOTA), Some(Ino::GROUP_QUOTA), None];
 
+/// The kind of a quota file of projects.
+const PROJECTS: usize = 2;
+
 pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     quotas(work)?;
     orphan_file(work)?;
@@ -31,6 +34,39 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
 pub(super) fn is_users(work: &Work<'_>, ino: Ino) -> Result<bool> {
     let names = naming(work.survey, &HashSet::from([ino]))?;
     Ok(ino >= work.volume().sb.first_ino() && names.contains_key(&ino))
+}
+
+/// Gives up files that the superblock names though their features are off: a change of features
+/// was cut off that had announced them. What looks like another file is left alone. The numbers go
+/// by the rules about fields.
+pub(super) fn forget_announced(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    let raw = volume.sb.raw();
+    let mut announced = Vec::new();
+    if !volume.has_compat(Compat::ORPHAN_FILE) {
+        announced.push((raw.orphan_file_inum, None));
+    }
+    if !volume.has_ro_compat(RoCompat::QUOTA) {
+        announced.push((raw.prj_quota_inum, Some(PROJECTS)));
+    }
+    for (number, kind) in announced {
+        let ino = Ino::new(number.get());
+        let is_possible = ino >= volume.sb.first_ino() && ino.get() <= volume.geo.inodes_count();
+        if !is_possible || is_users(work, ino)? {
+            continue;
+        }
+        let is_it = match kind {
+            None => is_orphan_file(volume, ino)?,
+            Some(kind) => blocks(volume, ino, 1)?.iter().any(|b| is_quota(b, kind)),
+        };
+        if let Some(offset) = volume.inode_offset(ino).filter(|_| is_it) {
+            let nothing = vec![0; usize::from(volume.inode_size())];
+            work.draft.write(offset, &nothing)?;
+            let text = "it was being made for a feature that is off, and is gone";
+            work.fix(Code::InodeUnattached, Place::ino(ino), text);
+        }
+    }
+    Ok(())
 }
 
 fn quotas(work: &mut Work<'_>) -> Result<()> {

@@ -24,9 +24,12 @@ pub(super) struct Work<'a> {
 
 impl<'a> Work<'a> {
     pub(super) fn new(survey: &'a Survey, draft: &'a mut Draft, options: Options) -> Self {
+        let space = Space::new()
+            .besides(&draft.reserved().clusters)
+            .apart_from(draft.in_use());
         Self {
             survey,
-            space: Space::new().besides(&draft.reserved().clusters),
+            space,
             draft,
             now: options.now,
         }

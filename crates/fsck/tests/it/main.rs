@@ -20,4 +20,5 @@ mod resize_crashes;
 mod sound_images;
 mod support;
 mod tune_crashes;
+mod tune_sweep;
 mod verity;

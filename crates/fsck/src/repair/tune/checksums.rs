@@ -27,6 +27,7 @@ pub(super) fn on(tuning: &mut Tuning<'_>) -> Result<()> {
     let volume = tuning.survey.volume.with_superblock(&then);
     let mut work = Work::new(&tuning.survey, tuning.draft, tuning.options);
     directories::lay_out_anew(&mut work, &volume)?;
+    zero_never_used(tuning)?;
     reseal(tuning.draft, &tuning.survey, &volume)?;
     tuning.put(&then)?;
     tuning.settle()
@@ -68,6 +69,7 @@ pub(super) fn group_sums_off(tuning: &mut Tuning<'_>) -> Result<()> {
 /// Writes descriptors with the checksums that a superblock asks for. What no checksum vouches for
 /// any more, or none did, is not taken for unused.
 fn descriptors(tuning: &mut Tuning<'_>, then: &Superblock) -> Result<()> {
+    zero_never_used(tuning)?;
     let volume = &tuning.survey.volume;
     let (now, sums) = (volume.sb.desc_checksum(), then.desc_checksum());
     for (group, state) in volume.geo.groups().zip(&volume.groups) {
@@ -86,6 +88,21 @@ fn descriptors(tuning: &mut Tuning<'_>, then: &Superblock) -> Result<()> {
     }
     tuning.put(then)?;
     tuning.settle()
+}
+
+/// Zeroes what of inode tables was never used and never zeroed. Until the superblock follows, the
+/// checksums of descriptors are none for it, and then nothing is taken for unused.
+pub(super) fn zero_never_used(tuning: &Tuning<'_>) -> Result<()> {
+    let volume = &tuning.survey.volume;
+    if volume.sb.desc_checksum() == DescChecksum::None {
+        return Ok(());
+    }
+    for (group, state) in volume.geo.groups().zip(&volume.groups) {
+        if !state.desc.flags.contains(GroupFlags::INODE_ZEROED) {
+            zero_unused(tuning, group.get())?;
+        }
+    }
+    Ok(())
 }
 
 /// Zeroes what of a group's inode table was never used: it is looked at from now on.

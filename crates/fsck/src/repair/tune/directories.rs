@@ -1,7 +1,13 @@
 //! Directories whose blocks get another layout: with room for checksums, or without.
 //!
-//! Most blocks have the room that a checksum takes. Where one has not, the directory is built anew:
-//! a plain list, or an index over leaves that are in the order of hashes.
+//! Most blocks have the room that a checksum takes behind their last name. Where one has not, its
+//! names move together, or the directory is built anew: a plain list, or an index over leaves that
+//! are in the order of hashes.
+//!
+//! # Invariants
+//! - A block that is written in place keeps all its names, also where the write arrives in part.
+//! - A directory of which any name moves lies in new blocks, which nothing used before: it is the
+//!   old one until its inode is written, and the new one from then on.
 
 use super::super::entries::{blocks_of, is_inline};
 use super::super::map_builder::Builder;
@@ -15,7 +21,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::htree::{self, DxKind, DxRootInfo};
 use extant_format::dir::{
     self, DirBlockBuilder, DirLayout, DxEntry, DxRoot, EntryHash, EntryType, HashVersion,
-    NameHasher, NewEntry,
+    NameHasher, NewEntry, edit,
 };
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{Inode, InodeFlags};
@@ -61,20 +67,35 @@ pub(super) fn lay_out_anew(work: &mut Work<'_>, then: &Volume) -> Result<()> {
             inode,
         };
         let blocks = blocks_of(volume, dir, &directory.inode)?;
-        match directory.in_place(&blocks)? {
-            Some(writes) => {
+        match directory.laid_out(&blocks)? {
+            Laid::InPlace(writes) => {
                 for (at, bytes) in writes {
                     work.put_block(at, &bytes)?;
                 }
             }
-            None => directory.build(work, &blocks)?,
+            Laid::Moved(content) => directory.put(work, &content)?,
+            Laid::Nowhere => directory.build(work, &blocks)?,
         }
     }
     Ok(())
 }
 
-/// Blocks and what they become.
-type Writes = Vec<(Pblk, Vec<u8>)>;
+/// A directory in the new layout.
+enum Laid {
+    /// Blocks and what they become: no name moves.
+    InPlace(Vec<(Pblk, Vec<u8>)>),
+    /// All of its blocks, in order.
+    Moved(Vec<Vec<u8>>),
+    /// The names of a block do not fit into it any more.
+    Nowhere,
+}
+
+/// Whether a block has got the new layout.
+enum Fit {
+    InPlace,
+    Moved,
+    No,
+}
 
 struct Directory<'a> {
     volume: &'a Volume,
@@ -86,40 +107,59 @@ struct Directory<'a> {
 }
 
 impl Directory<'_> {
-    /// The blocks in the new layout, each with what it holds now; `None` if one has no room.
-    fn in_place(&self, blocks: &[(u32, Pblk)]) -> Result<Option<Writes>> {
+    /// The blocks in the new layout, each with what it holds now.
+    fn laid_out(&self, blocks: &[(u32, Pblk)]) -> Result<Laid> {
         let mut writes = Vec::new();
-        for (lblk, at) in blocks {
+        let mut moved = false;
+        for (i, (lblk, at)) in (0..).zip(blocks) {
             let mut bytes = self.volume.block(*at)?;
-            if !self.block(*lblk, &mut bytes) {
-                return Ok(None);
+            match self.block(*lblk, &mut bytes) {
+                Fit::InPlace if i == *lblk => {}
+                Fit::Moved if i == *lblk => moved = true,
+                _ => return Ok(Laid::Nowhere),
             }
             writes.push((*at, bytes));
         }
-        Ok(Some(writes))
+        Ok(if moved {
+            Laid::Moved(writes.into_iter().map(|(_, bytes)| bytes).collect())
+        } else {
+            Laid::InPlace(writes)
+        })
     }
 
-    fn block(&self, lblk: u32, bytes: &mut [u8]) -> bool {
+    fn block(&self, lblk: u32, bytes: &mut [u8]) -> Fit {
         if self.indexed && lblk == 0 && htree::is_root(bytes, &self.old) {
             let large = self.volume.has_incompat(Incompat::LARGEDIR);
             let Ok(root) = DxRoot::parse(bytes, &self.old, large) else {
-                return false;
+                return Fit::No;
             };
             let pairs: Vec<DxEntry> = root.entries.iter().collect();
-            return htree::replace_pairs(bytes, &self.new, DxKind::Root, &pairs);
+            return self.index_block(bytes, DxKind::Root, &pairs);
         }
         if self.indexed && lblk > 0 && htree::is_node(bytes, &self.old) {
             let Ok(node) = htree::parse_node(bytes, &self.old) else {
-                return false;
+                return Fit::No;
             };
             let pairs: Vec<DxEntry> = node.iter().collect();
-            return htree::replace_pairs(bytes, &self.new, DxKind::Inner, &pairs);
+            return self.index_block(bytes, DxKind::Inner, &pairs);
+        }
+        if edit::reach(bytes, &self.old, &self.new) {
+            return Fit::InPlace;
         }
         let entries = self.entries(bytes);
         let mut builder = DirBlockBuilder::new(bytes, &self.new);
         let fits = entries.iter().all(|entry| builder.push(&entry.as_new()));
         builder.finish_unsealed();
-        fits
+        if fits { Fit::Moved } else { Fit::No }
+    }
+
+    /// Pairs stay where they are: how many there may be changes.
+    fn index_block(&self, bytes: &mut [u8], kind: DxKind, pairs: &[DxEntry]) -> Fit {
+        if htree::replace_pairs(bytes, &self.new, kind, pairs) {
+            Fit::InPlace
+        } else {
+            Fit::No
+        }
     }
 
     /// What a block of names holds, in order.
@@ -138,12 +178,6 @@ impl Directory<'_> {
 
     /// Builds the directory anew, in as many blocks as it takes.
     fn build(&self, work: &mut Work<'_>, blocks: &[(u32, Pblk)]) -> Result<()> {
-        if self.volume.cluster_ratio() > 1 {
-            return Err(refused(&format!(
-                "directory {} has no room for checksums, and grows by clusters: make it anew, or remove names from it",
-                self.ino
-            )));
-        }
         let mut names = Vec::new();
         let mut root = None;
         for (lblk, at) in blocks {
@@ -167,7 +201,7 @@ impl Directory<'_> {
             Some(version) => self.index(parent, version, names)?,
             None => self.list(parent, &names),
         };
-        self.put(work, blocks, &content)
+        self.put(work, &content)
     }
 
     fn empty(&self) -> Vec<u8> {
@@ -282,20 +316,25 @@ impl Directory<'_> {
         Ok(blocks)
     }
 
-    /// Writes the blocks over those that the directory has, and into new ones.
-    fn put(&self, work: &mut Work<'_>, old: &[(u32, Pblk)], content: &[Vec<u8>]) -> Result<()> {
+    /// Writes the blocks into new ones, and has the inode lead there.
+    fn put(&self, work: &mut Work<'_>, content: &[Vec<u8>]) -> Result<()> {
+        let ratio = self.volume.cluster_ratio();
         let mut runs: Vec<Run> = Vec::new();
-        let mut places = old.iter().map(|(_, at)| *at);
-        for (lblk, bytes) in content.iter().enumerate() {
-            let at = match places.next() {
-                Some(at) => at,
-                None => work.new_block()?.ok_or_else(|| {
-                    refused("there is no room for directories that grow by their checksums")
-                })?,
-            };
+        let mut cluster = Pblk::new(0);
+        for (lblk, bytes) in (0u32..).zip(content) {
+            let inside = u64::from(lblk) % ratio;
+            if inside == 0 {
+                cluster = work.new_block()?.ok_or_else(|| {
+                    refused(
+                        "directories whose blocks have no room for checksums are built anew beside what they are, \
+                         and there is no room for that: make the file system larger, or remove files",
+                    )
+                })?;
+            }
+            let at = Pblk::new(cluster.get() + inside);
             work.put_block(at, bytes)?;
             runs.push(Run {
-                lblk: lblk as u32,
+                lblk,
                 len: 1,
                 pblk: at.get(),
                 unwritten: false,

@@ -31,6 +31,7 @@ const SEED: Feature = Feature::Incompat(Incompat::CSUM_SEED);
 const WIDE: Feature = Feature::Incompat(Incompat::BIT64);
 const MMP: Feature = Feature::Incompat(Incompat::MMP);
 const CASEFOLD: Feature = Feature::Incompat(Incompat::CASEFOLD);
+const FILETYPE: Feature = Feature::Incompat(Incompat::FILETYPE);
 const FLEX_BG: Feature = Feature::Incompat(Incompat::FLEX_BG);
 const SUMS: Feature = Feature::RoCompat(RoCompat::METADATA_CSUM);
 const GROUP_SUMS: Feature = Feature::RoCompat(RoCompat::GDT_CSUM);
@@ -59,7 +60,11 @@ pub fn switch(feature: Feature) -> Switch {
         Feature::Compat(Compat::EXT_ATTR | Compat::STABLE_INODES) => (true, false),
         SEED | WIDE | MMP | CASEFOLD | FLEX_BG => (true, true),
         Feature::Incompat(
-            Incompat::LARGEDIR | Incompat::EA_INODE | Incompat::ENCRYPT | Incompat::EXTENTS,
+            Incompat::LARGEDIR
+            | Incompat::EA_INODE
+            | Incompat::ENCRYPT
+            | Incompat::EXTENTS
+            | Incompat::FILETYPE,
         ) => (true, false),
         SUMS | GROUP_SUMS | QUOTA | PROJECT | HUGE_FILE | DIR_NLINK => (true, true),
         Feature::RoCompat(RoCompat::LARGE_FILE | RoCompat::READONLY | RoCompat::EXTRA_ISIZE) => {
@@ -127,6 +132,13 @@ pub(super) fn switch_all(tuning: &mut Tuning<'_>, settings: &Settings) -> Result
     let comes =
         |tuning: &Tuning<'_>, feature| wanted.of(feature) == Some(true) && !has(tuning, feature);
 
+    if comes(tuning, FILETYPE) {
+        types_on(tuning)?;
+    }
+    let (kinds, _) = quota_kinds(tuning, &wanted);
+    let has_projects = tuning.survey.volume.sb.quota_inodes()[2].is_some();
+    let makes_projects = kinds[2] == Some(true) && !has_projects;
+    files::announce(tuning, comes(tuning, ORPHAN_FILE), makes_projects)?;
     if goes(tuning, JOURNAL) || goes(tuning, ORPHAN_FILE) {
         files::orphan_file_off(tuning)?;
     }
@@ -180,11 +192,11 @@ fn group_sums(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
     }
 }
 
-/// Quota files that come and go: by features, and by what is said of single ones.
-fn quotas(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
+/// Which quota files are asked for, by features and by what is said of single ones; and whether the
+/// feature `project` comes.
+fn quota_kinds(tuning: &Tuning<'_>, wanted: &Wanted<'_>) -> ([Option<bool>; 3], bool) {
     let sb = &tuning.survey.volume.sb;
     let has_project = sb.features().has(PROJECT);
-    let there = sb.quota_inodes().map(|ino| ino.is_some());
     let mut kinds = wanted.settings.quotas;
     let project_comes = wanted.of(PROJECT) == Some(true) && !has_project;
     match wanted.of(QUOTA) {
@@ -200,6 +212,15 @@ fn quotas(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
     if wanted.of(PROJECT) == Some(false) && has_project {
         kinds[2] = Some(false);
     }
+    (kinds, project_comes)
+}
+
+/// Quota files that come and go: by features, and by what is said of single ones.
+fn quotas(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
+    let (kinds, project_comes) = quota_kinds(tuning, wanted);
+    let sb = &tuning.survey.volume.sb;
+    let has_project = sb.features().has(PROJECT);
+    let there = sb.quota_inodes().map(|ino| ino.is_some());
     let change = |kind: usize| kinds[kind].filter(|on| *on != there[kind]);
     let changes = [change(0), change(1), change(2)];
     if kinds[2] == Some(true) && tuning.survey.volume.inode_size() == 128 {
@@ -211,6 +232,16 @@ fn quotas(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
         return Ok(());
     }
     files::quotas(tuning, changes, kinds[2])
+}
+
+/// Has entries of directories say of which type what they name is. The superblock comes first: with
+/// the feature, an entry without a type is as good as one with it; without it, a type is read as a
+/// part of the length of the name.
+fn types_on(tuning: &mut Tuning<'_>) -> Result<()> {
+    let sb = tuning.survey.volume.sb.clone();
+    tuning.put(&sb.with(|raw| switch_raw(raw, FILETYPE, true))?)?;
+    tuning.draft.end_step();
+    tuning.settle()
 }
 
 /// Features whose structures a repair puts right where it finds them otherwise.
@@ -288,7 +319,16 @@ fn plain(tuning: &mut Tuning<'_>, wanted: &Wanted<'_>) -> Result<()> {
 fn is_structural(feature: Feature) -> bool {
     matches!(
         feature,
-        JOURNAL | ORPHAN_FILE | WIDE | MMP | SUMS | GROUP_SUMS | QUOTA | PROJECT | RESIZE_INODE
+        JOURNAL
+            | ORPHAN_FILE
+            | WIDE
+            | MMP
+            | SUMS
+            | GROUP_SUMS
+            | QUOTA
+            | PROJECT
+            | RESIZE_INODE
+            | FILETYPE
     ) || feature == Feature::RoCompat(RoCompat::SPARSE_SUPER)
 }
 

@@ -1,11 +1,13 @@
 //! Files and blocks of the file system's own that come and go with features: the journal, the
 //! orphan file, quota files, multiple-mount protection.
 
+use super::super::draft::Draft;
 use super::super::journal;
 use super::super::map_builder::Builder;
+use super::super::options::Options;
 use super::super::quota;
 use super::super::resize::open_tables;
-use super::super::special::write_mmp;
+use super::super::special::{clean_mmp, write_mmp};
 use super::super::system_files::without_orphan_file;
 use super::super::work::Work;
 use super::features::switch_raw;
@@ -13,9 +15,13 @@ use super::{Tuning, refused};
 use crate::error::Result;
 use crate::inode::fs_seed;
 use crate::maps::Run;
+use crate::report::Sink;
+use crate::volume::Volume;
+use crate::{Code, Place};
 use extant_format::features::{Compat, Feature, Incompat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeContext, InodeFlags, Mode, Timestamp};
 use extant_format::jbd2::{JournalSuperblock, MAGIC, MIN_BLOCKS};
+use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::orphan_file::{self, block_seed};
 use extant_format::superblock::Superblock;
 use extant_format::{Ino, Pblk};
@@ -37,12 +43,52 @@ pub(super) fn forget(tuning: &Tuning<'_>, ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// A number that no inode has.
-fn free_number(tuning: &Tuning<'_>) -> Result<Ino> {
+/// Numbers of files that are made and have no name in a directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Announced {
+    orphan_file: Option<Ino>,
+    projects: Option<Ino>,
+}
+
+/// Chooses numbers for files that are to be made and have no name, and has the superblock say them
+/// before anything else is written. A change that is cut off leaves a file that the superblock
+/// names, though its feature is off: it is taken for what it is, and not for one that lost its
+/// name.
+pub(super) fn announce(tuning: &mut Tuning<'_>, orphan_file: bool, projects: bool) -> Result<()> {
+    if !orphan_file && !projects {
+        return Ok(());
+    }
     let (volume, table) = (&tuning.survey.volume, &tuning.survey.table);
-    let mut all = (volume.sb.first_ino().get()..=volume.geo.inodes_count()).map(Ino::new);
-    all.find(|ino| !table.get(*ino).is_in_use())
-        .ok_or_else(|| refused("no inode is free"))
+    let mut free = (volume.sb.first_ino().get()..=volume.geo.inodes_count())
+        .map(Ino::new)
+        .filter(|ino| !table.get(*ino).is_in_use());
+    let mut number = |on: bool| match on.then(|| free.next()) {
+        Some(None) => Err(refused("no inode is free")),
+        number => Ok(number.flatten()),
+    };
+    let announced = Announced {
+        projects: number(projects)?,
+        orphan_file: number(orphan_file)?,
+    };
+    let sb = volume.sb.clone();
+    let with_numbers = sb.with(|raw| {
+        if let Some(ino) = announced.orphan_file {
+            raw.orphan_file_inum.set(ino.get());
+        }
+        if let Some(ino) = announced.projects {
+            raw.prj_quota_inum.set(ino.get());
+        }
+    })?;
+    tuning.draft.put_superblock(&with_numbers)?;
+    tuning.draft.end_step();
+    tuning.draft.put_superblock(&sb)?;
+    tuning.announced = announced;
+    // From here on, what is written lies over the step before.
+    tuning.look()
+}
+
+fn announced(number: Option<Ino>) -> Result<Ino> {
+    number.ok_or_else(|| refused("no inode is free"))
 }
 
 /// Makes an empty file of the file system's own.
@@ -137,7 +183,7 @@ pub(super) fn orphan_file_on(tuning: &mut Tuning<'_>, size: Option<u64>) -> Resu
     if !sb.has_compat(Compat::HAS_JOURNAL) {
         return Err(refused("orphan_file needs a journal"));
     }
-    let ino = free_number(tuning)?;
+    let ino = announced(tuning.announced.orphan_file)?;
     let ratio = tuning.survey.volume.cluster_ratio();
     let blocks = match size {
         Some(bytes) => bytes.div_ceil(sb.block_size().bytes().into()).max(1),
@@ -273,7 +319,7 @@ pub(super) fn quotas(
         if on {
             let ino = match usual.get(kind).copied().flatten() {
                 Some(ino) => ino,
-                None => free_number(tuning)?,
+                None => announced(tuning.announced.projects)?,
             };
             *place = Some(ino);
             made.push((kind, ino));
@@ -330,4 +376,38 @@ pub(super) fn mmp_off(tuning: &mut Tuning<'_>) -> Result<()> {
         raw.mmp_update_interval.set(0);
     })?)?;
     tuning.settle()
+}
+
+/// Says in the block of multiple-mount protection that the file system is open nowhere, whatever it
+/// says now.
+pub(super) fn clear_mmp(draft: &mut Draft, options: Options) -> Result<()> {
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    let Some(at) = volume.sb.mmp_block() else {
+        return Err(refused(
+            "there is no multiple-mount protection (feature mmp)",
+        ));
+    };
+    if !volume.physical().contains(&at.get()) {
+        return Err(refused(
+            "multiple-mount protection lies nowhere: repair it first",
+        ));
+    }
+    let seed = volume.seed.map(|_| fs_seed(&volume));
+    let bytes = volume.block(at)?;
+    let old = MmpBlock::parse(&bytes, seed).ok();
+    if old.as_ref().is_some_and(|mmp| mmp.state == MmpState::Clean) {
+        return Ok(());
+    }
+    let mut bytes = bytes;
+    let record = clean_mmp(&volume, options.now, old);
+    if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {
+        to.copy_from_slice(&record);
+    }
+    draft.write(
+        volume.block_size().offset_of(at).unwrap_or(u64::MAX),
+        &bytes,
+    )?;
+    let text = "multiple-mount protection says that it is open nowhere";
+    draft.fix(Code::MmpInUse, Place::FILE_SYSTEM, text);
+    Ok(())
 }

@@ -34,7 +34,8 @@ use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::dir::HashVersion;
 use extant_format::features::{Compat, Feature, Incompat};
 use extant_format::superblock::{
-    ErrorsBehaviour, MountDefaults, RawSuperblock, SUPERBLOCK_OFFSET, Superblock, SuperblockFlags,
+    ErrorsBehaviour, MountDefaults, RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock,
+    SuperblockFlags,
 };
 use std::sync::Arc;
 
@@ -88,6 +89,11 @@ pub struct Settings {
     pub mmp_interval: Option<u16>,
     /// The hash by which new directories are indexed.
     pub hash: Option<HashVersion>,
+    /// Have the superblock ask for a check.
+    pub force_check: bool,
+    /// Have multiple-mount protection forget who had the file system open: only where it is certain
+    /// that nobody has.
+    pub clear_mmp: bool,
 }
 
 /// A file system on its way to what is wanted.
@@ -99,6 +105,8 @@ struct Tuning<'a> {
     progress: &'a dyn Progress,
     /// The superblock as it is to be, once all else is done.
     wanted: Superblock,
+    /// The numbers of files that are made and have no name: see [`files::announce`].
+    announced: files::Announced,
 }
 
 impl Tuning<'_> {
@@ -153,21 +161,28 @@ pub fn plan(
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let found = find_superblock(&*device, &mut Sink::new())?;
-    super::special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    if settings.clear_mmp {
+        files::clear_mmp(&mut draft, options)?;
+    } else {
+        super::special::refuse_if_in_use(&*device, &found)?;
+    }
     let survey = sound(&draft, &found, progress)?;
+    draft.note_in_use(&survey);
     let mut tuning = Tuning {
         draft: &mut draft,
         survey,
         options,
         progress,
         wanted: found.clone(),
+        announced: files::Announced::default(),
     };
     // First: metadata_csum_seed keeps the start that checksums have.
     features::switch_all(&mut tuning, settings)?;
     let sb = set(&tuning.wanted, settings)?;
     let survey = tuning.survey;
-    if sb.encode() == draft.superblock()?.encode() && draft.count() == 0 {
+    let is_settled = sb.encode() == draft.superblock()?.encode() && draft.count() == 0;
+    if is_settled && !settings.force_check {
         return Ok(Plan::new(draft, survey));
     }
     let before = &survey.volume.sb;
@@ -184,6 +199,11 @@ pub fn plan(
     superblock::refresh_backups(&survey, &mut draft, options)?;
     let survey = look(&draft, progress)?;
     let (losses, count) = net::losses(&draft)?;
+    if settings.force_check {
+        let mut sb = draft.superblock()?;
+        sb.set_state(sb.state() | State::ERRORS);
+        draft.put_superblock(&sb)?;
+    }
     Ok(Plan {
         losses,
         losses_count: count,

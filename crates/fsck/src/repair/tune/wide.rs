@@ -50,6 +50,7 @@ fn change(tuning: &mut Tuning<'_>, then: &Superblock) -> Result<()> {
     let then = with_room(&volume.sb, then)?;
     let new = volume.with_superblock(&then);
     let sums = then.desc_checksum();
+    super::checksums::zero_never_used(tuning)?;
     if volume.has_compat(Compat::RESIZE_INODE) {
         forget_reserved(tuning.draft, volume)?;
     }
