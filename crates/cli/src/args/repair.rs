@@ -77,7 +77,7 @@ computes all of them anew.
 
 Features that can be changed:
   on\tcasefold, dir_index, dir_nlink, ea_inode, encrypt, ext_attr, extents, extra_isize, fast_commit, \
-flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum, metadata_csum_seed, mmp, \
+filetype, flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum, metadata_csum_seed, mmp, \
 orphan_file, project, quota, read-only, sparse_super, stable_inodes, uninit_bg, verity, 64bit
   off\tcasefold, dir_index, dir_nlink, extra_isize, fast_commit, flex_bg, has_journal, huge_file, \
 large_file, metadata_csum, metadata_csum_seed, mmp, orphan_file, project, quota, read-only, \
@@ -160,6 +160,13 @@ pub(crate) struct Tune {
     /// Mount options that Linux takes before those it is given, as text, at most 63 bytes
     #[arg(long, value_name = "TEXT")]
     pub(crate) mount_string: Option<OsString>,
+    /// Have the superblock ask for a check
+    #[arg(long)]
+    pub(crate) force_check: bool,
+    /// Have multiple-mount protection forget a host that had it open: only where it is certain that
+    /// none has
+    #[arg(long)]
+    pub(crate) clear_mmp: bool,
 }
 
 impl Tune {
@@ -186,7 +193,7 @@ impl Tune {
             || self.hash.is_some();
         let lists = [&self.mount_options, &self.features, &self.quota];
         let lists = lists.iter().any(|list| !list.is_empty());
-        numbers || names || lists
+        numbers || names || lists || self.force_check || self.clear_mmp
     }
 }
 

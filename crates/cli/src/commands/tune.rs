@@ -159,6 +159,8 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         stripe_width: args.stripe_width,
         mount_count: args.mount_count,
         hash: args.hash.as_deref().and_then(hash_named),
+        force_check: args.force_check,
+        clear_mmp: args.clear_mmp,
         ..tune::Settings::default()
     };
     let uuid = args.uuid.as_deref().map(uuid_of).transpose();

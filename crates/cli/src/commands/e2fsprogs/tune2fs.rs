@@ -38,6 +38,7 @@ const DAY: u64 = 86_400;
 #[derive(Debug, Default)]
 struct Asked {
     lists: bool,
+    is_forced: bool,
     adds_journal: bool,
     percent: Option<f64>,
     settings: Settings,
@@ -69,6 +70,10 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
         let journal = Feature::Compat(Compat::HAS_JOURNAL);
         asked.settings.features.push((journal, true));
     }
+    if asked.settings.clear_mmp && !asked.is_forced {
+        let why = "Error in using clear_mmp. It must be used with -f";
+        return Err(Failure::new(why));
+    }
     let lists = asked.lists;
     asked.change(&place, &sb)?;
     if !lists {
@@ -88,8 +93,8 @@ impl Asked {
         match letter {
             'l' => self.lists = true,
             'j' => self.adds_journal = true,
-            // What is refused stays so.
-            'f' => {}
+            // What is refused stays so, but for `clear_mmp`.
+            'f' => self.is_forced = true,
             'L' => self.settings.label = Some(cut(value.unwrap_or_default().as_bytes())),
             'M' => {
                 let dir = value.unwrap_or_default().as_bytes().to_vec();
@@ -283,7 +288,13 @@ impl Asked {
                     self.settings.orphan_file_size = Some(size.map_err(|e| bad(&e))?);
                 }
                 "encoding" if value.eq_ignore_ascii_case("utf8") => {}
-                "clear_mmp" | "force_fsck" | "encoding" | "encoding_flags" => {
+                "clear_mmp" if value.is_empty() => self.settings.clear_mmp = true,
+                "force_fsck" if value.is_empty() => {
+                    self.settings.force_check = true;
+                    let what = "Setting filesystem error flag to force fsck.";
+                    self.tell('E', what.to_owned());
+                }
+                "encoding" | "encoding_flags" => {
                     return Err(bad("it is not changed"));
                 }
                 _ => {

@@ -4,6 +4,7 @@ use super::{Links, assert_alike, stderr};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::tool::tool;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Options that both take.
@@ -55,17 +56,14 @@ const REFUSED: &[&str] = &[
     "-j",
     "-J size=4",
     "-I 512",
+    "-E clear_mmp",
+    "-f -E clear_mmp",
     "-Z",
     "",
 ];
 
 /// What the real one can do and ours refuses.
-const NOT_DONE: &[&str] = &[
-    "-J device=elsewhere",
-    "-E clear_mmp",
-    "-E force_fsck",
-    "-z undo -L x",
-];
+const NOT_DONE: &[&str] = &["-J device=elsewhere", "-z undo -L x"];
 
 #[test]
 fn the_same_options_change_the_same() {
@@ -142,6 +140,87 @@ fn what_makes_files_of_the_file_system_makes_the_same() {
         };
         assert_eq!(run(true), run(false), "{options}");
     }
+}
+
+/// A file system whose multiple-mount protection says that a host has it open, which is gone.
+fn left_open(image: &Path) {
+    mke2fs(
+        image,
+        64 << 20,
+        &["-t", "ext4", "-b", "4096", "-O", "mmp,^metadata_csum"],
+    );
+    let about = tool("dumpe2fs").arg("-h").arg(image).ok().text();
+    let line = about
+        .lines()
+        .find(|line| line.starts_with("MMP block number"));
+    let block: u64 = line
+        .unwrap()
+        .split_whitespace()
+        .last()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let file = fs::File::options().write(true).open(image).unwrap();
+    // The sequence number of a check that goes on.
+    file.write_all_at(&0xe24d_4d50_u32.to_le_bytes(), block * 4096 + 4)
+        .unwrap();
+}
+
+#[test]
+fn who_had_it_open_is_forgotten_when_that_is_asked_for() {
+    let links = Links::new();
+    let original = links.arg("original");
+    left_open(Path::new(&original));
+    for is_ours in [true, false] {
+        let image = links.arg(if is_ours { "ours" } else { "theirs" });
+        fs::copy(&original, &image).unwrap();
+        let run = |options: &[&str]| {
+            let program = links.program("tune2fs", is_ours);
+            program.args(options).arg(&image).run()
+        };
+        assert_eq!(run(&["-L", "new"]).code, 1);
+        assert_eq!(run(&["-E", "clear_mmp"]).code, 1);
+        assert!(fs::read(&image).unwrap() == fs::read(&original).unwrap());
+        let done = run(&["-f", "-E", "clear_mmp"]);
+        assert_eq!(done.code, 0, "{done}");
+        assert_clean(Path::new(&image));
+        assert_eq!(run(&["-L", "new"]).code, 0);
+        assert_clean(Path::new(&image));
+    }
+}
+
+#[test]
+fn a_check_that_is_asked_for_comes() {
+    let links = Links::new();
+    let original = links.arg("original");
+    mke2fs(Path::new(&original), 64 << 20, &["-t", "ext4"]);
+    let mut told = Vec::new();
+    for is_ours in [true, false] {
+        let image = links.arg(if is_ours { "ours" } else { "theirs" });
+        fs::copy(&original, &image).unwrap();
+        let program = links.program("tune2fs", is_ours);
+        let done = program.args(["-E", "force_fsck"]).arg(&image).ok();
+        let said = tool("dumpe2fs").arg("-h").arg(&image).ok().text();
+        let state = said
+            .lines()
+            .find(|line| line.starts_with("Filesystem state"));
+        told.push((
+            state.unwrap().to_owned(),
+            done.text()
+                .lines()
+                .skip(1)
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        ));
+        // Without being forced to, e2fsck looks.
+        let check = tool("e2fsck").args(["-p", &image]).run();
+        assert!(
+            check.text().contains("contains a file system with errors"),
+            "{check}"
+        );
+        assert_clean(Path::new(&image));
+    }
+    assert_eq!(told[0], told[1]);
 }
 
 #[test]
