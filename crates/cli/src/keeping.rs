@@ -92,6 +92,12 @@ pub(crate) fn note_length(location: &Whereabouts, file: &Path, len: u64) {
     }
 }
 
+/// Whether what is written is refused since the undo file cannot be: all is taken back in the end.
+pub(crate) fn has_failed(location: &Whereabouts) -> bool {
+    let kept = location.keeping.0.get();
+    kept.is_some_and(|kept| kept.device.failure().is_some())
+}
+
 /// Refuses `--undo` where a command is done and has opened no image to change it.
 pub(crate) fn check_used(location: &Whereabouts) -> Outcome {
     if location.undo.is_none() || location.keeping.0.get().is_some() {

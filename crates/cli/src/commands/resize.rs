@@ -230,7 +230,13 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     };
     let during = |e: &dyn std::fmt::Display| NotDone::While(named(e));
     let written = plan.apply();
-    written.map_err(|e| during(&half_written(location.undo.as_deref(), &e)))?;
+    written.map_err(|e| {
+        if keeping::has_failed(location) {
+            NotDone::Before(named(&e))
+        } else {
+            during(&half_written(location.undo.as_deref(), &e))
+        }
+    })?;
     let now = superblock_of(&*plan.changes.device()).map_err(|e| during(&e))?;
     let is_smaller = now.blocks_count() < sb.blocks_count();
     if let Some(file) = file.filter(|_| is_smaller && all_of_it && location.undo.is_none()) {

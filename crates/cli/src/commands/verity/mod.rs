@@ -9,6 +9,7 @@ use crate::commands::resize::{cut, lengthen};
 use crate::commands::tune::superblock_of;
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{how, refuse_reading_options, shown, whole_image};
+use crate::keeping;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::record::lossless;
@@ -169,7 +170,12 @@ impl<'a> Target<'a> {
             if !args.force {
                 self.check_behind(&over, &*device)?;
             }
-            self.make_room(&over, device)?
+            let (device, was) = self.make_room(&over, device)?;
+            let device = keeping::over(device, self.location).inspect_err(|_| self.shorten(was))?;
+            if let Some((file, len)) = self.file.zip(was) {
+                keeping::note_length(self.location, file, len);
+            }
+            (device, was)
         } else {
             (device, None)
         };
