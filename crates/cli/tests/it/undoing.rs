@@ -241,6 +241,8 @@ fn what_cannot_be_kept_is_not_done() {
     drop(file);
     let run = extant(["resize", "--undo", &undo, &base, "64M"]).fails(1);
     assert!(run.stderr.contains("Nothing is changed"), "{}", run.stderr);
+    let told = &run.stderr;
+    assert!(!told.contains("A PART OF THE CHANGES"), "{told}");
     assert!(fs::read(&base).unwrap() == before, "resize");
     assert!(!Path::new(&undo).exists());
     fs::remove_file(&filler).unwrap();
@@ -405,4 +407,21 @@ fn a_command_that_is_killed_at_any_time_is_taken_back() {
         }
     }
     println!("{changed} of 30 kills left a changed image");
+}
+
+#[test]
+fn a_tree_that_was_put_behind_a_file_system_is_taken_back() {
+    let place = Place::new();
+    let base = image(&place);
+    let before = fs::read(&base).unwrap();
+    let undo = place.arg("undo");
+    let append = ["verity", "--dm-verity", "append", "--undo", &undo, &base];
+    extant(append).ok();
+    let sealed = fs::read(&base).unwrap();
+    assert!(sealed.len() > before.len() && sealed.starts_with(&before));
+    extant(["revert", &undo, &base]).ok();
+    let after = fs::read(&base).unwrap();
+    let (kept, behind) = after.split_at(before.len());
+    assert!(kept == before);
+    assert!(behind.iter().all(|byte| *byte == 0));
 }
