@@ -44,8 +44,8 @@ const RECORD: usize = 12;
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 /// No block is longer.
 const LEN_MAX: u32 = 1 << 20;
-/// The bits of a record's third field that are the length; those above it count other contents; the highest
-/// one says that the block is put back last.
+/// The bits of a record's third field that are the length; those above it count other contents; the
+/// highest one says that the block is put back last.
 const LEN_BITS: u32 = 24;
 const OTHERS_MAX: u32 = 0x7f;
 const HELD: u32 = 1 << 31;

@@ -287,10 +287,10 @@ impl KeepingDevice {
         }
     }
 
-    /// Keeps blocks that are not kept yet, and makes that durable. `becomes` has the sums of what the
-    /// block with the superblock becomes. That block is among the first that are kept, whether it is written
-    /// or not: it tells whether the image was opened since, and gets the mark while a part is put
-    /// back.
+    /// Keeps blocks that are not kept yet, and makes that durable. `becomes` has the sums of what
+    /// the block with the superblock becomes. That block is among the first that are kept, whether
+    /// it is written or not: it tells whether the image was opened since, and gets the mark while a
+    /// part is put back.
     fn keep(
         &self,
         state: &mut State,

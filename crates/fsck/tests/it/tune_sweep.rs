@@ -3,8 +3,8 @@
 //! has the features from before or those from afterwards. The undo file gives back each byte.
 //!
 //! `EXTANT_TUNE_CUTS=N` looks at N images of every change, and at all that a crash can leave with
-//! `all`. Without it there are a few images of some of the changes, by the seed. `EXTANT_TUNE_ONLY=TEXT`
-//! looks at changes whose description has this text.
+//! `all`. Without it there are a few images of some of the changes, by the seed.
+//! `EXTANT_TUNE_ONLY=TEXT` looks at changes whose description has this text.
 
 use crate::support::problems;
 use extant::{FileType, Filesystem, MountOptions};
