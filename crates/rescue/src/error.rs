@@ -25,6 +25,17 @@ pub enum Error {
         /// Their names.
         names: Vec<String>,
     },
+    /// Changes wait in it to be put in place.
+    #[error(
+        "changes that were made as a whole wait here to be put in place, which `extant replay` does"
+    )]
+    ChangesWait,
+    /// Changes of it are taken back in part.
+    #[error(
+        "taking changes back was cut off here, and the image is neither what it was nor what it became: run \
+         `extant revert` again with the same undo file"
+    )]
+    HalfTakenBack,
     /// More groups than the device has room for descriptors.
     #[error("the superblock tells of {groups} block groups, for which the device has no room")]
     TooLarge {

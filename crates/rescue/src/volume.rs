@@ -15,7 +15,7 @@ use extant_format::geometry::Geometry;
 use extant_format::group_desc::{GroupFlags, GroupState};
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-use extant_format::{BlockSize, Group, Ino, Pblk, bitmap};
+use extant_format::{BlockSize, Group, Ino, Pblk, bitmap, waiting};
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -26,6 +26,9 @@ const TABLE_WINDOW: usize = 1 << 18;
 
 /// Takes a slot of an inode table: the number, whether it is in use, and the bytes.
 type EachSlot<'a> = dyn FnMut(Ino, bool, &[u8]) -> Result<()> + 'a;
+
+/// The feature of an image of which a part is put back, which `extant revert` gives it.
+const HALF_TAKEN_BACK: u32 = 1 << 30;
 
 /// The file system.
 #[derive(Debug)]
@@ -42,6 +45,18 @@ pub(crate) struct Volume {
     nodes_left: Cell<u64>,
 }
 
+/// Refuses an image in which changes wait to be put in place, or of which a part is put back.
+fn refuse_half_way(sb: &Superblock) -> Result<()> {
+    let bits = sb.features().incompat.bits();
+    if bits & waiting::FEATURE != 0 {
+        return Err(Error::ChangesWait);
+    }
+    if bits & HALF_TAKEN_BACK != 0 {
+        return Err(Error::HalfTakenBack);
+    }
+    Ok(())
+}
+
 impl Volume {
     pub(crate) fn open(device: SharedDevice) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_LEN];
@@ -51,6 +66,7 @@ impl Volume {
             parsed => parsed,
         };
         let sb = sb.map_err(|e| Error::not_ext4(&*device, e))?;
+        refuse_half_way(&sb)?;
         let unknown = sb.features().incompat.beyond(Features::DESCRIBED.incompat);
         if !unknown.is_empty() {
             return Err(Error::Unsupported {

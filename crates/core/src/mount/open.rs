@@ -36,21 +36,21 @@ impl Fs {
     /// [`Error::Unsupported`] names the features that are in the way. [`Error::Corrupt`] says
     /// what is wrong with the superblock or the journal. [`Error::InvalidInput`] when options ask
     /// for what this engine cannot do yet.
-    pub fn open(device: SharedDevice, options: MountOptions) -> Result<Arc<Self>> {
-        if options.dax && device.direct().is_none() {
-            let reason = "direct access (dax) to a device that is not memory";
-            return Err(Error::InvalidInput(reason));
-        }
+    pub fn open(mut device: SharedDevice, options: MountOptions) -> Result<Arc<Self>> {
+        check_direct(&device, &options)?;
         if !options.read_only {
             return Self::open_writable(device, &options, Claims::Taken);
         }
-        let found = torn::find_superblock(&device, &options);
+        let mut found = torn::find_superblock(&device, &options);
         let is_primary = options.superblock == SuperblockChoice::Primary;
         // Where all is well, nothing more is read.
         if (found.is_err() || !is_primary)
             && let Some(front) = waiting::in_front(&device)?
         {
-            return Self::open(front, options);
+            // Once at most: whatever is in front is taken as it is.
+            check_direct(&front, &options)?;
+            found = torn::find_superblock(&front, &options);
+            device = front;
         }
         let Found { superblock, torn } = found?;
         let fs = Self::assemble(device, superblock, &options, false, None)?;
@@ -193,6 +193,15 @@ fn raw_features(bytes: &[u8]) -> Option<Features> {
         incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
         ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),
     })
+}
+
+/// Refuses direct access to a device that is not memory.
+fn check_direct(device: &SharedDevice, options: &MountOptions) -> Result<()> {
+    if options.dax && device.direct().is_none() {
+        let reason = "direct access (dax) to a device that is not memory";
+        return Err(Error::InvalidInput(reason));
+    }
+    Ok(())
 }
 
 /// Refuses a file system that is larger than its device, or notes that where `options` accept it.

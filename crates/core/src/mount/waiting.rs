@@ -85,6 +85,7 @@ pub(super) fn in_front(device: &SharedDevice) -> Result<Option<SharedDevice>> {
     let Some(waiting) = Waiting::find(device)? else {
         return Ok(None);
     };
+    waiting.way()?;
     waiting.verify(&**device)?;
     let entries = waiting.entries.iter().map(|entry| (entry.home, entry.at));
     let blocks = ReplayedBlocks::of(waiting.size(), entries);
@@ -167,6 +168,10 @@ impl Waiting {
         let block = read(own.at)?;
         let after = block.get(at..).unwrap_or_default();
         let after = Superblock::parse(after).in_place(Place::Block(own.at))?;
+        if look(&after.encode()) != (false, None) {
+            let expected = Expected::Said("a superblock with which nothing waits any more");
+            return Err(wrong("superblock", 1, expected));
+        }
         Ok(Some(Self {
             found,
             after,
@@ -189,6 +194,16 @@ impl Waiting {
             }
             held => held,
         }
+    }
+
+    /// The superblocks on the way. Those that are to come are the ones that the head knows.
+    fn way(&self) -> Result<Passage> {
+        let way = Passage::from_pointed(&self.found, &self.after).in_place(Place::Superblock)?;
+        if self.step == Step::Waiting && way.sums() != self.head.sums {
+            let expected = Expected::Said("those of the head");
+            return Err(wrong("sums of superblocks", 0, expected));
+        }
+        Ok(way)
     }
 
     /// Reads a block that waits.
@@ -216,13 +231,9 @@ impl Waiting {
 
     /// Puts what waits in place, and forgets the log.
     fn put_in_place(&self, device: &dyn BlockDevice, held: &mut Held) -> Result<()> {
-        let way = Passage::from_pointed(&self.found, &self.after).in_place(Place::Superblock)?;
+        let way = self.way()?;
         if self.step == Step::Waiting {
             self.verify(device)?;
-            if way.sums() != self.head.sums {
-                let expected = Expected::Said("those of the head");
-                return Err(wrong("sums of superblocks", 0, expected));
-            }
             write_superblock(device, &way.announced)?;
             self.write_home(device)?;
             write_superblock(device, &way.home)?;
@@ -271,8 +282,8 @@ fn run_of(entries: &[Entry], most: usize, own: Pblk) -> usize {
         [one, two] => one.home.checked_add(1) == Some(two.home) && two.home != own,
         _ => false,
     };
-    let following = entries.windows(2).take_while(follows).count();
-    (following + 1).min(most)
+    let pairs = entries.windows(2).take(most.saturating_sub(1));
+    pairs.take_while(follows).count() + 1
 }
 
 /// What is to be made on a device by way of a log: the content of blocks, from `front`, at last the

@@ -240,3 +240,21 @@ fn orphans_are_whole_only_where_recovery_is_known_to_leave_them() {
         }
     }
 }
+
+#[test]
+fn an_image_that_is_half_way_is_refused_with_what_to_do() {
+    for (bit, advice) in [(29, "`extant replay`"), (30, "`extant revert`")] {
+        let mut raw = Raw::new();
+        let at = 1024 + 0x60;
+        let incompat = u32::from_le_bytes(raw.bytes[at..at + 4].try_into().unwrap());
+        raw.put(at, &(incompat | 1 << bit).to_le_bytes());
+        let path = raw.save();
+        for opened in [
+            Rescue::open(device(path), None),
+            Rescue::open_as_it_lies(device(path)),
+        ] {
+            let refused = opened.map(drop).unwrap_err().to_string();
+            assert!(refused.contains(advice), "{bit}: {refused}");
+        }
+    }
+}

@@ -7,9 +7,10 @@ use super::shapes::{DEFAULT, SMALL_BLOCKS, Shape};
 use super::staged::{COMMITTED, options, perform, staged, tree};
 use extant_blockdev::SharedDevice;
 use extant_core::Error;
-use extant_core::fs::{Fs, MountOptions, Notice};
+use extant_core::fs::{Fs, MountOptions, Notice, SuperblockChoice};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-use extant_format::waiting;
+use extant_format::waiting::{self, Entry, Head, List, Passage, Pointer, Sums};
+use extant_format::{Pblk, Structure};
 use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::model::{Op, Recovered, Universe};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -359,6 +360,82 @@ fn changes_that_wait_are_put_in_place_by_the_next_opening_and_told() {
     assert!(found.entries.keys().eq(after.entries.keys()));
 }
 
+/// An image where changes wait, whose log has another superblock for the end. All sums are right;
+/// `sums` are those of the head where it is to have others.
+fn with_end(left: &Content, end: &Superblock, sums: Option<Sums>) -> Content {
+    let mut changed = left.clone();
+    let (_, pointer) = waiting::look(&superblock_of(left));
+    let Pointer { head, tag, .. } = pointer.unwrap();
+    let size = end.block_size();
+    let at = |block| size.offset_of(block).unwrap();
+    let block = |block| {
+        let mut content = vec![0; size.len()];
+        left.read(at(block), &mut content);
+        content
+    };
+    let mut of_head = Head::parse(&block(head), tag).unwrap();
+    let mut list = List::parse(&block(of_head.lists), tag).unwrap();
+    // It is the first block that waits.
+    let own = list.entries.first_mut().unwrap();
+    assert_eq!(own.home.get(), SUPERBLOCK_OFFSET / size.len() as u64);
+    let mut content = block(own.at);
+    let within = (SUPERBLOCK_OFFSET % size.len() as u64) as usize;
+    content[within..within + SUPERBLOCK_LEN].copy_from_slice(&end.encode());
+    own.sum = Entry::sum_of(&content);
+    of_head.sums = sums.unwrap_or(of_head.sums);
+    changed.write(at(own.at), &content);
+    changed.write(at(of_head.lists), &list.encode(tag, size.len()));
+    changed.write(at(head), &of_head.encode(size.len()));
+    changed
+}
+
+/// A superblock that waits for itself, and one that the head does not know: opened, neither is
+/// ever in place.
+#[test]
+fn a_log_that_ends_with_what_still_waits_is_refused_and_not_followed() {
+    for shape in [UNLOGGED, SMALL_LOG] {
+        let (_, left) = cut_off(&shape);
+        let now = Superblock::parse(&superblock_of(&left)).unwrap();
+        let way = Passage::from_pointed(&now, &now).unwrap();
+        let unpointed = now.with(Pointer::clear).unwrap();
+        let known = |end| Some(Passage::from_pointed(&now, end).unwrap().sums());
+        let hostile = [
+            with_end(&left, &now, None),
+            with_end(&left, &now, known(&now)),
+            with_end(&left, &unpointed, known(&unpointed)),
+            with_end(&left, &way.pointed, known(&way.pointed)),
+            // Nothing waits with it, but it is another one than the log was made for.
+            with_end(&left, &way.after, None),
+        ];
+        for (number, content) in hostile.into_iter().enumerate() {
+            let device = CrashDevice::over(content);
+            let over_backup = MountOptions::read_only().superblock(SuperblockChoice::Backup {
+                block: Pblk::new(32_768),
+                block_size: now.block_size(),
+            });
+            for options in [options(), MountOptions::read_only(), over_backup] {
+                let opened = Fs::open(Arc::new(device.clone()), options);
+                let refused = opened.map(drop).unwrap_err();
+                let what = format!("{}, {number}: {refused}", shape.name);
+                assert!(
+                    matches!(&refused, Error::Corrupt { source, .. } if source.structure == Structure::Waiting),
+                    "{what}"
+                );
+            }
+            assert_eq!(device.log().writes(), 0, "{number}");
+        }
+        // With the sums that belong to it, it is the end of these changes.
+        let sound = with_end(&left, &way.after, known(&way.after));
+        for options in [MountOptions::read_only(), options()] {
+            let device = CrashDevice::over(sound.clone());
+            Fs::open(Arc::new(device), options)
+                .unwrap()
+                .close()
+                .unwrap();
+        }
+    }
+}
+
 /// A log that is damaged, or void since somebody else has written to the superblock.
 #[test]
 fn changes_that_cannot_be_put_in_place_leave_the_device_as_it_is() {
@@ -394,7 +471,7 @@ fn changes_that_cannot_be_put_in_place_leave_the_device_as_it_is() {
     // Without the pointer nothing tells what the feature means.
     let mut lost = left.clone();
     let plain = Superblock::parse(&bytes).unwrap();
-    let plain = plain.with(waiting::Pointer::clear).unwrap();
+    let plain = plain.with(Pointer::clear).unwrap();
     lost.write(SUPERBLOCK_OFFSET, &plain.encode());
     let refused = Fs::open(lost.open(), options()).map(drop).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
