@@ -6,12 +6,16 @@ use crate::programs::{Done, build_extant, make_dir, missing, succeed, system};
 use crate::record::{self, Steps};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 pub(crate) const HELP: &str = "\
 Disks with a root of Debian, built by debos, vmdb2 and mkosi, which find our programs in the place of those of
-e2fsprogs. What they build is judged by `e2fsck -fn`, by Linux, and by comparing all files.
+e2fsprogs. What they build is judged by `e2fsck -fn` and mounted by Linux. For debos and vmdb2 `diff -r` compares
+names, contents and targets of links with the root that they were given, not modes, owners or times, and not what
+they write themselves. mkosi makes a root of its own: its host name is read, its packages are counted, and a program
+in it is run.
 
 Usage: cargo xtask builders [NAME...] [--record]
 
@@ -32,7 +36,6 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("e2fsck", "e2fsprogs"),
     ("losetup", "mount"),
     ("sfdisk", "fdisk"),
-    ("unshare", "util-linux"),
 ];
 
 /// Names under which our program is called.
@@ -144,7 +147,9 @@ impl Place {
     fn new(root: &Path) -> Done<Self> {
         let extant = build_extant(root)?;
         let tree = debian::root_tree(root)?;
-        let dir = root.join(format!("target/builders.{}", std::process::id()));
+        // The system names the files of loop devices by their true paths.
+        let target = fs::canonicalize(root.join("target")).map_err(|e| format!("target: {e}"))?;
+        let dir = target.join(format!("builders.{}", std::process::id()));
         let (bin, archive) = (dir.join("bin"), dir.join("root.tar"));
         let place = Self {
             dir,
@@ -190,11 +195,26 @@ impl Place {
         shell.env("EXTANT", &self.extant).current_dir(&self.dir);
         let before = partitions_of_loops();
         let said = succeed(&mut shell);
-        // Nodes of partitions that stay on a loop device would be those of the next file there.
-        for (device, number) in partitions_of_loops().difference(&before) {
-            let _ = system("delpart").args([device, number]).output();
-        }
+        self.release_loops(&before);
         said
+    }
+
+    /// Detaches loop devices of files here, and deletes partitions that were not there before:
+    /// those that stay on a loop device would be those of the next file there.
+    fn release_loops(&self, before: &BTreeSet<(String, String)>) {
+        let user = |device: &str| user_of(&file_of_loop(device), &self.dir);
+        for device in loops().filter(|device| user(device) == User::Us) {
+            let _ = system("losetup")
+                .arg("--detach")
+                .arg(format!("/dev/{device}"))
+                .output();
+        }
+        for (device, number) in partitions_of_loops().difference(before) {
+            if user(device) != User::Another {
+                let node = format!("/dev/{device}");
+                let _ = system("delpart").args([&node, number]).output();
+            }
+        }
     }
 
     /// Judges the file system in the first partition of a disk, and returns what is said of it.
@@ -255,18 +275,49 @@ impl Place {
     }
 }
 
+/// What a loop device is used by.
+#[derive(Debug, PartialEq)]
+enum User {
+    /// A file below our directory, perhaps a deleted one.
+    Us,
+    /// Nothing: what is left on it is left over.
+    Nobody,
+    /// Another file, or one that cannot be known.
+    Another,
+}
+
+/// What uses a loop device with this file, if we use files below `dir`.
+fn user_of(file: &io::Result<String>, dir: &Path) -> User {
+    match file {
+        Ok(file) if Path::new(file).starts_with(dir) => User::Us,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => User::Nobody,
+        _ => User::Another,
+    }
+}
+
+/// The file of a loop device; one that has none has no entry for it either.
+fn file_of_loop(device: &str) -> io::Result<String> {
+    fs::read_to_string(format!("/sys/block/{device}/loop/backing_file"))
+}
+
+/// Names of what is in a directory.
+fn names_in(dir: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// The loop devices that the system has.
+fn loops() -> impl Iterator<Item = String> {
+    names_in("/sys/block").filter(|name| name.starts_with("loop"))
+}
+
 /// Partitions that the system knows of loop devices: the device and the number.
 fn partitions_of_loops() -> BTreeSet<(String, String)> {
-    let entries = |dir: &str| fs::read_dir(dir).into_iter().flatten().flatten();
-    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
     let mut found = BTreeSet::new();
-    for device in entries("/sys/block").map(name) {
-        if !device.starts_with("loop") {
-            continue;
-        }
-        for part in entries(&format!("/sys/block/{device}")).map(name) {
+    for device in loops() {
+        for part in names_in(&format!("/sys/block/{device}")) {
             if let Some(number) = part.strip_prefix(&format!("{device}p")) {
-                found.insert((format!("/dev/{device}"), number.to_owned()));
+                found.insert((device.clone(), number.to_owned()));
             }
         }
     }
@@ -301,10 +352,12 @@ fn by_vmdb2(place: &Place) -> Done<String> {
     )?;
     let said = place.shell(
         "truncate -s 600M vmdb2.img; disk=$(losetup --find --show --partscan vmdb2.img); \
+         trap 'delpart $disk 1 || true; losetup --detach $disk || true' EXIT; \
+         trap 'exit 1' HUP INT TERM; \
          mount --bind \"$EXTANT\" \"$(readlink -f /sbin/mke2fs)\"; \
          vmdb2 --output $disk --rootfs-tarball root.tar --log vmdb2.log --verbose vmdb2.yaml && \
          ended=0 || ended=$?; \
-         delpart $disk 1 || true; losetup --detach $disk; cat vmdb2.log; exit $ended",
+         cat vmdb2.log; exit $ended",
     )?;
     let same = place.compare(&["etc/resolv.conf", "lost+found", "etc: resolv.conf"]);
     place.judge("vmdb2.img", &said, &same)
@@ -324,4 +377,23 @@ fn by_mkosi(place: &Place) -> Done<String> {
                 test $(dpkg-query --admindir=mnt/var/lib/dpkg -W | wc -l) -gt 80; \
                 chroot mnt /bin/sh -c 'test \"$(tail -n 1 /etc/debian_version)\"'";
     place.judge("mkosi.img", &said, same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{User, user_of};
+    use std::io;
+    use std::path::Path;
+
+    #[test]
+    fn loop_devices_of_other_files_are_of_others() {
+        let user = |file: &str| user_of(&Ok(format!("{file}\n")), Path::new("/t/builders.7"));
+        assert_eq!(user("/t/builders.7/debos.img"), User::Us);
+        assert_eq!(user("/t/builders.7/a/b.img (deleted)"), User::Us);
+        assert_eq!(user("/t/builders.71/debos.img"), User::Another);
+        assert_eq!(user("/t/disk.img"), User::Another);
+        let failed = |kind: io::ErrorKind| user_of(&Err(kind.into()), Path::new("/t/builders.7"));
+        assert_eq!(failed(io::ErrorKind::NotFound), User::Nobody);
+        assert_eq!(failed(io::ErrorKind::PermissionDenied), User::Another);
+    }
 }
