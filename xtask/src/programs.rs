@@ -45,13 +45,16 @@ pub(crate) fn missing(programs: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// Makes the command `extant`, and says where it is.
+/// Makes the command `extant`, and says where it is: in `target`, also where the environment has
+/// another directory for what cargo builds.
 pub(crate) fn build_extant(root: &Path) -> Done<std::path::PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(root);
-    succeed(build.args(["build", "-q", "--locked", "-p", "extant-cli"]))?;
-    Ok(root.join("target/debug/extant"))
+    let target = root.join("target");
+    build.current_dir(root).env_remove("CARGO_BUILD_TARGET");
+    build.args(["build", "-q", "--locked", "-p", "extant-cli"]);
+    succeed(build.arg("--target-dir").arg(&target))?;
+    Ok(target.join("debug/extant"))
 }
 
 /// The value of a field of one object of JSON, whose name nothing else in it has.

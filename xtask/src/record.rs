@@ -18,14 +18,13 @@ pub(crate) fn write(root: &Path, name: &str, text: &str) -> Done<()> {
     fs::write(&page, new).map_err(|e| format!("{PAGE}: {e}"))
 }
 
-/// When it was, on which kernel, of which build, and beside which packages.
+/// When it was, on which kernel, of which build, and beside which packages. The build is a commit,
+/// and `-dirty` where anything but documents differs from it.
 pub(crate) fn machine(root: &Path, packages: &[&str]) -> Done<String> {
     let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
     let date = first(succeed(Command::new("date").arg("+%Y-%m-%d"))?);
     let kernel = first(succeed(Command::new("uname").arg("-r"))?);
-    let mut git = Command::new("git");
-    git.current_dir(root).args(["rev-parse", "--short", "HEAD"]);
-    let build = first(succeed(&mut git)?);
+    let build = build(root)?;
     let version = |package: &str| {
         let mut query = system("dpkg-query");
         let found = succeed(query.args(["-W", "-f", "${Version}", package]));
@@ -39,6 +38,14 @@ pub(crate) fn machine(root: &Path, packages: &[&str]) -> Done<String> {
     Ok(format!(
         "{date}, Linux {kernel}, build {build}, {others}.\n"
     ))
+}
+
+fn build(root: &Path) -> Done<String> {
+    let git = |args: &[&str]| succeed(Command::new("git").current_dir(root).args(args));
+    let name = git(&["rev-parse", "--short", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--", ".", ":!docs", ":!*.md"])?;
+    let dirty = if changed.is_empty() { "" } else { "-dirty" };
+    Ok(format!("{}{dirty}", name.trim()))
 }
 
 /// Steps of a chore, each of which is said when it is done.
@@ -112,7 +119,33 @@ fn replaced(page: &str, name: &str, text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Steps, replaced};
+    use super::{Steps, build, replaced};
+    use std::fs;
+    use std::process::Command;
+
+    #[test]
+    fn a_build_of_what_is_in_no_commit_is_said_to_be_dirty() {
+        let dir = std::env::temp_dir().join(format!("xtask-build.{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("docs")).unwrap();
+        let git = |args: &[&str]| {
+            let mut git = Command::new("git");
+            git.current_dir(&dir)
+                .args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+            let output = git.args(args).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        };
+        fs::write(dir.join("a.rs"), "a").unwrap();
+        git(&["init", "-q"]);
+        git(&["add", "."]);
+        git(&["commit", "-q", "--no-gpg-sign", "-m", "a"]);
+        fs::write(dir.join("docs/page.md"), "recorded").unwrap();
+        let clean = build(&dir).unwrap();
+        assert!(clean.chars().all(|c| c.is_ascii_hexdigit()), "{clean}");
+        fs::write(dir.join("a.rs"), "b").unwrap();
+        assert_eq!(build(&dir).unwrap(), format!("{clean}-dirty"));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_table_takes_the_place_of_the_one_before() {
