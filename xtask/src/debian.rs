@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Programs that make it, and their packages.
-pub(crate) const PROGRAMS: &[(&str, &str)] = &[("debootstrap", "debootstrap")];
+pub(crate) const PROGRAMS: &[(&str, &str)] =
+    &[("debootstrap", "debootstrap"), ("unshare", "util-linux")];
 
 /// What is in it beside what every Debian has.
 const INCLUDED: &str = "systemd-sysv,udev,attr,policycoreutils";
@@ -23,7 +24,9 @@ pub(crate) fn root_tree(root: &Path) -> Done<PathBuf> {
     if !tree.exists() {
         let _ = fs::remove_dir_all(&new);
         make_dir(&dir)?;
-        let mut debootstrap = system("debootstrap");
+        // Of one that is killed no mounts are left, through which files would be removed.
+        let mut debootstrap = system("unshare");
+        debootstrap.args(["--mount", "debootstrap"]);
         debootstrap.args(["--variant=minbase", &format!("--include={INCLUDED}"), SUITE]);
         succeed(debootstrap.arg(&new).arg(MIRROR))?;
         fs::rename(&new, &tree).map_err(|e| format!("{}: {e}", tree.display()))?;

@@ -57,8 +57,12 @@ impl Kernel {
         let files = dir.join(&package);
         let version = package.trim_start_matches("linux-image-").to_owned();
         let image = files.join(format!("boot/vmlinuz-{version}"));
-        if !image.exists() {
-            make_dir(&files)?;
+        // This is written last.
+        let modules = files.join(format!("lib/modules/{version}/modules.dep"));
+        if !modules.exists() {
+            let new = dir.join("new");
+            let _ = fs::remove_dir_all(&new);
+            make_dir(&new)?;
             succeed(
                 system("apt-get")
                     .args(["download", &package])
@@ -70,8 +74,10 @@ impl Kernel {
                 name.starts_with(&format!("{package}_"))
             });
             let archive = archive.ok_or("apt-get left no package")?;
-            succeed(system("dpkg-deb").arg("-x").arg(archive).arg(&files))?;
-            succeed(system("depmod").arg("-b").arg(&files).arg(&version))?;
+            succeed(system("dpkg-deb").arg("-x").arg(archive).arg(&new))?;
+            succeed(system("depmod").arg("-b").arg(&new).arg(&version))?;
+            let _ = fs::remove_dir_all(&files);
+            fs::rename(&new, &files).map_err(|e| format!("{}: {e}", files.display()))?;
         }
         Ok(Self {
             image,
