@@ -22,22 +22,23 @@ static BEFORE_MAIN: extern "C" fn() = before_main;
 
 extern "C" fn before_main() {
     let is_closed = |fd: &dyn AsFd| rustix::io::fcntl_getfd(fd.as_fd()).is_err();
-    // The new descriptor has the least number that is free: input first.
+    // The new descriptor has the least number that is free: input first. Where there are no
+    // sockets, the library's `/dev/null` follows.
     if is_closed(&rustix::stdio::stdin()) {
+        INPUT.store(true, Ordering::Relaxed);
         // Nobody sends it anything, and reading it does not wait.
         if let Ok(socket) = UnixDatagram::unbound()
             && socket.set_nonblocking(true).is_ok()
         {
             let _ = socket.into_raw_fd();
-            INPUT.store(true, Ordering::Relaxed);
         }
     }
     if is_closed(&rustix::stdio::stdout()) {
+        OUTPUT.store(true, Ordering::Relaxed);
         // Writing to nobody fails; of a descriptor that cannot be written at all the library says
         // nothing.
         if let Ok(socket) = UnixDatagram::unbound() {
             let _ = socket.into_raw_fd();
-            OUTPUT.store(true, Ordering::Relaxed);
         }
     }
 }

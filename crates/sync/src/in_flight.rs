@@ -12,8 +12,8 @@ use std::sync::Arc;
 ///
 /// - At most one load of a key is in flight: it is claimed and ended under the lock of the key's
 ///   shard.
-/// - What others are to find instead of loading it again comes to where `found` looks for it under
-///   that lock, as its load ends ([`Claim::publish`]).
+/// - What others are to find instead of loading it again is where `found` looks for it before its
+///   load ends; where things are discarded, it comes there under that lock ([`Claim::publish`]).
 /// - What was discarded while it was loaded goes to no thread that waits.
 #[derive(Debug)]
 pub struct InFlight<K, T> {
@@ -133,9 +133,10 @@ impl<K: Copy + Eq + Hash, T> Claim<'_, K, T> {
         self.key
     }
 
-    /// Ends the load with an outcome that nothing keeps, and wakes the threads that wait for it.
+    /// Ends the load with an outcome that is not kept here, and wakes the threads that wait for it.
+    /// They try again if it was discarded.
     pub fn end(mut self, outcome: T) {
-        self.finish(|_| Some(outcome));
+        self.finish(|discarded| (!discarded).then_some(outcome));
     }
 
     /// Ends the load with the outcome that `keep` gives, and wakes the threads that wait for it.

@@ -4,6 +4,7 @@ use super::apply::{self, Extract};
 use super::cp::rules::Exclusion;
 use super::unread::Problem;
 use crate::args::{Tar, Whereabouts};
+use crate::closed;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown};
 use crate::images::{Images, Problems};
@@ -103,6 +104,9 @@ fn paths(operands: &[OsString], places: &[(Filesystem, ImagePath)]) -> Outcome<V
 
 /// Puts an archive into a directory of an image.
 fn extract(args: &Tar, location: &Whereabouts, file: Option<&Path>) -> Outcome {
+    if file.is_none() {
+        closed::check_input()?;
+    }
     let [into] = &args.paths[..] else {
         return Err(Failure::usage(
             "an archive is put into one directory of an image: name one",

@@ -81,11 +81,15 @@ fn input_that_is_not_there_is_not_an_empty_file() {
         format!("apply - '{image}'"),
         format!("cmp - '{image}:/etc/hostname'"),
         format!("digest --check - '{image}:/'"),
+        format!("tar -x '{image}'"),
         format!("mkfs '{image}.new' --from -"),
     ] {
         let output = shell(&format!("{line} <&-"));
         assert_ne!(output.status.code(), Some(0), "{line}: {output:?}");
-        assert!(!told(&output).is_empty(), "{line}: {output:?}");
+        assert!(
+            told(&output).contains("standard input is closed"),
+            "{line}: {output:?}"
+        );
         assert_eq!(names(), before, "{line}");
     }
     assert!(!Path::new(&format!("{image}.new")).exists());

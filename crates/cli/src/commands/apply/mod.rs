@@ -16,6 +16,7 @@ use super::mkfs::sources::parent_of;
 use super::mkfs::{InPlace, image_named, pattern_for};
 use super::owners::Owners;
 use crate::args::{Apply, Whereabouts};
+use crate::closed;
 use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{ImagePath, shown, whole_image};
 use crate::images::Images;
@@ -163,6 +164,9 @@ impl Asked {
             return Err(Failure::usage(
                 "-: standard input can be read once, and is named twice",
             ));
+        }
+        if layers.iter().any(|layer| is_stream(&layer)) {
+            closed::check_input()?;
         }
         if layers.iter().any(Source::is_directory) {
             extant_host::refuse_if_unheard().map_err(Failure::new)?;

@@ -21,6 +21,7 @@ mod words;
 
 use super::tune;
 use crate::args::{Edit, Session, Whereabouts};
+use crate::closed;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown, whole_image};
 use extant::{SharedDevice, Transaction};
@@ -99,6 +100,7 @@ fn text(args: &Edit) -> Outcome<Vec<u8>> {
     let read = match path.filter(|path| path.as_os_str() != "-") {
         Some(path) => fs::File::open(path).and_then(read_whole),
         None => {
+            closed::check_input()?;
             if io::stdin().is_terminal() {
                 say(
                     "type the lines of the script; Ctrl-D ends it, Ctrl-C leaves the image as it is",

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::failure;
 use super::image_source;
 use crate::args::{Mkfs, Plan, Whereabouts};
+use crate::closed;
 use crate::container::second_file;
 use crate::failure::{Failure, Outcome};
 use crate::ground::Ground;
@@ -44,6 +45,9 @@ pub(super) fn named(
     });
     let from = from.collect::<Outcome<Vec<Source>>>()?;
     let streams = from.iter().filter(|source| is_stream(source));
+    if streams.clone().next().is_some() {
+        closed::check_input()?;
+    }
     if streams.count() > 1 {
         return Err(Failure::usage(
             "--from -: standard input can be read once, and is named twice",
