@@ -133,8 +133,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1_048_576))]
     pub(crate) stream_mib: u64,
 
-    /// The command that `remote`, `sources` and `compare` measure [default: `extant` in the folder
-    /// of this program]
+    /// The command that `remote`, `sources`, `compare` and `edit` measure [default: `extant` in the
+    /// folder of this program]
     #[arg(long)]
     pub(crate) extant: Option<PathBuf>,
 
@@ -174,6 +174,8 @@ pub(crate) enum WorkloadName {
     /// Compare two images, make one like a directory, and list one as it is mended, by the command
     /// `extant`
     Compare,
+    /// Change an image by a script of twenty lines, by the command `extant`
+    Edit,
     /// Create, stat and unlink many empty files
     Metadata,
     /// Append 4 KiB to a file and make it durable, again and again

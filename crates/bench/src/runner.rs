@@ -108,6 +108,7 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
         WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
         WorkloadName::Sources => Box::new(workload::sources::Sources::prepare(config)?),
         WorkloadName::Compare => Box::new(workload::compare::Compare::prepare(config)?),
+        WorkloadName::Edit => Box::new(workload::edit::Edit::prepare(config)?),
         WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
         WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
         WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),

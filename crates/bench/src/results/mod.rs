@@ -35,7 +35,10 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     let runs_the_command = |workload| {
         matches!(
             workload,
-            WorkloadName::Remote | WorkloadName::Sources | WorkloadName::Compare
+            WorkloadName::Remote
+                | WorkloadName::Sources
+                | WorkloadName::Compare
+                | WorkloadName::Edit
         )
     };
     if parts.iter().any(|part| runs_the_command(part.workload)) {

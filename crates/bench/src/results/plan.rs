@@ -124,6 +124,11 @@ pub(super) const PARTS: &[Part] = &[
     )
     .against(&[Side::Kernel, Side::Check]),
     Part::of(
+        "edit",
+        WorkloadName::Edit,
+        "An image of 2 GiB changed by a script of twenty lines.",
+    ),
+    Part::of(
         "metadata",
         WorkloadName::Metadata,
         "Empty files: created in a directory of each worker's own or in one, looked at, removed.",

@@ -5,6 +5,7 @@ pub(crate) mod append64;
 pub(crate) mod build;
 pub(crate) mod bulkstat;
 pub(crate) mod compare;
+pub(crate) mod edit;
 pub(crate) mod extract;
 pub(crate) mod fallocate2;
 pub(crate) mod fill;

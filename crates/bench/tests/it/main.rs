@@ -1,6 +1,7 @@
 //! The bench as a program: small runs of what works in an image, with their reports.
 
 mod compare;
+mod edit;
 mod remote;
 mod report;
 mod sources;
