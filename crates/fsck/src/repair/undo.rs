@@ -36,7 +36,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
 use std::io::{self, Read, Write};
 
-const MAGIC: &[u8; 8] = b"EXTUNDO4";
+pub(crate) const MAGIC: &[u8; 8] = b"EXTUNDO4";
 const HEADER: usize = 52;
 /// Bytes of a record before what the block held.
 const RECORD: usize = 12;
@@ -287,14 +287,14 @@ fn check_uuid(device: &dyn BlockDevice, file: &mut dyn Read) -> Result<()> {
 /// file from its start. Returns the number of blocks.
 ///
 /// # Errors
-/// A file that is damaged or for another device; a block that is neither as it was before nor after
-/// the changes, nor meanwhile; the device.
+/// A file that is damaged, of another version or for another device; a block that is neither as it
+/// was before nor after the changes, nor meanwhile; the device.
 pub fn revert<R: Read>(
     device: &dyn BlockDevice,
     mut open: impl FnMut() -> io::Result<R>,
 ) -> Result<u64> {
     let mut file = open().map_err(Error::Undo)?;
-    if crate::undo::is_of_this_kind(&mut file).map_err(Error::Undo)? {
+    if crate::undo::is_of_this_kind(&mut file)? {
         return crate::undo::revert(device, open);
     }
     let mut file = open().map_err(Error::Undo)?;

@@ -15,11 +15,18 @@ const RECORD: usize = 24;
 /// Where the UUID lies on the device.
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 
-/// Whether a file begins as one of this format does.
-pub(crate) fn is_of_this_kind(file: &mut dyn Read) -> io::Result<bool> {
+/// Whether a file begins as one of this format does. Refuses one that begins as a format does that
+/// is read by other versions alone.
+pub(crate) fn is_of_this_kind(file: &mut dyn Read) -> Result<bool> {
     let mut magic = [0; 8];
-    file.read_exact(&mut magic)?;
-    Ok(magic == *MAGIC)
+    file.read_exact(&mut magic).map_err(Error::Undo)?;
+    let is_known = [MAGIC, crate::repair::UNDO_MAGIC].contains(&&magic);
+    match magic.strip_prefix(b"EXTUNDO") {
+        Some([version]) if version.is_ascii_digit() && !is_known => Err(damaged(
+            "the undo file was made by another version of extant, which takes it back",
+        )),
+        _ => Ok(magic == *MAGIC),
+    }
 }
 
 /// A part of what was there.

@@ -419,3 +419,26 @@ fn taking_back_goes_on_whatever_arrived_of_its_writes() {
         assert!(torn > 1, "{torn} superblocks were torn");
     }
 }
+
+#[test]
+fn an_undo_file_of_another_version_is_called_that() {
+    let image = vec![7; 1 << 16];
+    let device = MemoryDevice::from_image(&image);
+    let why = |begins: &[u8]| {
+        let file = [begins, &[0; 5000]].concat();
+        let refused = revert(&device, || Ok(&file[..])).unwrap_err();
+        refused.to_string()
+    };
+    for begins in [b"EXTUNDO2", b"EXTUNDO3", b"EXTUNDO9"] {
+        let why = why(begins);
+        assert!(why.contains("another version of extant"), "{why}");
+    }
+    for begins in [b"EXTUNDO4", b"EXTUNDO5", b"EXTUNDOX", b"PK\x03\x04    "] {
+        let why = why(begins);
+        assert!(why.contains("no undo file"), "{why}");
+    }
+    // So short that no header is there.
+    let refused = revert(&device, || Ok(&b"EXTUNDO2"[..])).unwrap_err();
+    assert!(refused.to_string().contains("another version of extant"));
+    assert!(bytes_of(&device) == image);
+}
