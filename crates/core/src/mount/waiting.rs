@@ -18,6 +18,7 @@
 //! - A superblock is believed only if the log knows both of its sectors: one that another program
 //!   wrote since makes the log void.
 //! - Nothing goes to its place before all of the log has been read and has the right sums.
+//! - Nothing goes to a block of the log: what is cut off can be done again.
 //! - While something goes to its place, the superblock is whole and has the feature: a program that
 //!   falls back on a copy where the superblock is torn finds all as it was, or as it is to be.
 
@@ -144,9 +145,11 @@ impl Waiting {
             }
         };
         let mut entries: Vec<Entry> = Vec::new();
+        let mut log = vec![pointer.head];
         let mut next = head.lists;
         while (entries.len() as u64) < head.count {
             let list = List::parse(&read(next)?, head.tag).in_place(Place::Block(next))?;
+            log.push(next);
             for entry in list.entries {
                 // In their order, so that there is an end.
                 let least = entries.last().map_or(0, |last| last.home.get() + 1);
@@ -159,6 +162,8 @@ impl Waiting {
             }
             next = list.next;
         }
+        log.extend(entries.iter().map(|entry| entry.at));
+        check_apart(&entries, log, found.mmp_block())?;
         let (home, at) = place(size);
         let own = entries.binary_search_by_key(&home, |entry| entry.home);
         let Some(own) = own.ok().and_then(|own| entries.get(own)) else {
@@ -171,6 +176,13 @@ impl Waiting {
         if look(&after.encode()) != (false, None) {
             let expected = Expected::Said("a superblock with which nothing waits any more");
             return Err(wrong("superblock", 1, expected));
+        }
+        if let Some(block) = after.mmp_block()
+            && entries
+                .binary_search_by_key(&block, |entry| entry.home)
+                .is_ok()
+        {
+            return Err(is_claimed(block));
         }
         Ok(Some(Self {
             found,
@@ -274,6 +286,40 @@ impl Waiting {
         }
         Ok(device.flush()?)
     }
+}
+
+/// Refuses a log that would be written over before all of it is in its place: one of whose blocks
+/// something goes to, or that has one of them twice. Claims are written to the block `mmp`, which
+/// is no part of any log. `log` are the head, the lists, and where the content is.
+fn check_apart(entries: &[Entry], mut log: Vec<Pblk>, mmp: Option<Pblk>) -> Result<()> {
+    log.sort_unstable();
+    let twice = log.windows(2).find_map(|pair| match pair {
+        [one, two] if one == two => Some(*one),
+        _ => None,
+    });
+    if let Some(block) = twice {
+        let expected = Expected::Said("one that is in the log once");
+        return Err(wrong("block of the log", block.get(), expected));
+    }
+    let is_in_log = |block: &Pblk| log.binary_search(block).is_ok();
+    if let Some(entry) = entries.iter().find(|entry| is_in_log(&entry.home)) {
+        let expected = Expected::Said("one that is no part of the log");
+        return Err(wrong("place of a block", entry.home.get(), expected));
+    }
+    let Some(mmp) = mmp else {
+        return Ok(());
+    };
+    let is_home = entries.binary_search_by_key(&mmp, |entry| entry.home);
+    if is_in_log(&mmp) || is_home.is_ok() {
+        return Err(is_claimed(mmp));
+    }
+    Ok(())
+}
+
+/// A log has to do with the block of multiple-mount protection.
+fn is_claimed(block: Pblk) -> Error {
+    let expected = Expected::Said("another one than that of multiple-mount protection");
+    wrong("place of a block", block.get(), expected)
 }
 
 /// How many of these follow each other in their places, at most so many, without the block `own`.

@@ -54,6 +54,18 @@ const SMALL_LOG: Shape = Shape {
     ..SMALL_BLOCKS
 };
 
+/// No journal, and a claim that is renewed each second, without a checksum.
+const PROTECTED: Shape = Shape {
+    name: "multiple-mount protection",
+    options: &[
+        "-O",
+        "mmp,^has_journal,^resize_inode,^metadata_csum",
+        "-E",
+        "mmp_update_interval=1",
+    ],
+    ..DEFAULT
+};
+
 /// Bytes of a file that the log of `SMALL_LOG` does not hold.
 const LARGE: u64 = 1200 << 10;
 
@@ -309,7 +321,12 @@ fn a_device_that_fails_leaves_changes_that_wait_or_none() {
 
 /// An image where changes wait, and are not in their places yet.
 fn cut_off(shape: &Shape) -> (Prepared, Content) {
-    let (start, script) = over_large(shape, LARGE);
+    cut_off_over(shape, LARGE)
+}
+
+/// An image where changes wait that write over so many bytes of a file.
+fn cut_off_over(shape: &Shape, len: u64) -> (Prepared, Content) {
+    let (start, script) = over_large(shape, len);
     for nth in 0.. {
         let (left, committed) = failing(&start, &script, FaultRule::fail_nth(IoKind::Write, nth));
         match committed {
@@ -434,6 +451,115 @@ fn a_log_that_ends_with_what_still_waits_is_refused_and_not_followed() {
                 .unwrap();
         }
     }
+}
+
+/// An image where changes wait, whose log has other entries beside the superblock. All sums are
+/// right; those of `others` are filled in. They get the blocks of the head and of the list, and the
+/// entries that there were.
+fn with_entries(
+    left: &Content,
+    others: impl Fn([Pblk; 2], &[Entry]) -> Vec<(Pblk, Pblk)>,
+) -> Content {
+    let mut changed = left.clone();
+    let (_, pointer) = waiting::look(&superblock_of(left));
+    let Pointer { head, tag, .. } = pointer.unwrap();
+    let size = Superblock::parse(&superblock_of(left))
+        .unwrap()
+        .block_size();
+    let at = |block| size.offset_of(block).unwrap();
+    let block = |content: &Content, block| {
+        let mut bytes = vec![0; size.len()];
+        content.read(at(block), &mut bytes);
+        bytes
+    };
+    let mut of_head = Head::parse(&block(left, head), tag).unwrap();
+    let list = List::parse(&block(left, of_head.lists), tag).unwrap();
+    let others = others([head, of_head.lists], &list.entries);
+    of_head.count = 1 + others.len() as u64;
+    changed.write(at(head), &of_head.encode(size.len()));
+    let others = others.into_iter().map(|(home, from)| Entry {
+        home,
+        at: from,
+        sum: Entry::sum_of(&block(&changed, from)),
+    });
+    let list = List {
+        entries: list.entries.iter().take(1).copied().chain(others).collect(),
+        next: Pblk::new(0),
+    };
+    changed.write(at(of_head.lists), &list.encode(tag, size.len()));
+    changed
+}
+
+/// Opened, it is refused as a log that has a wrong `field`, and nothing is written.
+#[track_caller]
+fn assert_log_refused(content: Content, field: &str) {
+    let device = CrashDevice::over(content);
+    for options in [options(), MountOptions::read_only()] {
+        let opened = Fs::open(Arc::new(device.clone()), options);
+        let refused = opened.map(drop).unwrap_err();
+        let is_it = matches!(
+            &refused,
+            Error::Corrupt { source, .. }
+                if source.structure == Structure::Waiting && source.field == field
+        );
+        assert!(is_it, "{refused}");
+    }
+    assert_eq!(device.log().writes(), 0);
+}
+
+/// Put in place, such a log is gone when that is cut off.
+#[test]
+fn a_log_that_goes_to_its_own_blocks_is_refused_and_not_begun() {
+    let (_, left) = cut_off(&UNLOGGED);
+    let home = "place of a block";
+    let of_log = "block of the log";
+    // What one has for its place is where the content of the other is.
+    let crossed = with_entries(&left, |_, old| {
+        vec![(old[1].home, old[2].home), (old[2].home, old[2].at)]
+    });
+    assert_log_refused(crossed, home);
+    assert_log_refused(
+        with_entries(&left, |_, old| vec![(old[1].at, old[1].at)]),
+        home,
+    );
+    assert_log_refused(
+        with_entries(&left, |_, old| vec![(old[0].at, old[1].at)]),
+        home,
+    );
+    for number in [0, 1] {
+        let over = with_entries(&left, |log, old| vec![(log[number], old[1].at)]);
+        assert_log_refused(over, home);
+    }
+    let twice = with_entries(&left, |_, old| {
+        vec![(old[1].home, old[1].at), (old[2].home, old[1].at)]
+    });
+    assert_log_refused(twice, of_log);
+    assert_log_refused(
+        with_entries(&left, |_, old| vec![(old[1].home, old[0].at)]),
+        of_log,
+    );
+    assert_log_refused(
+        with_entries(&left, |[head, _], old| vec![(old[1].home, head)]),
+        of_log,
+    );
+    // Otherwise there is nothing wrong with what is made here.
+    let sound = with_entries(&left, |_, old| vec![(old[1].home, old[1].at)]);
+    let device = CrashDevice::over(sound);
+    let opened = Fs::open(Arc::new(device.clone()), MountOptions::read_only());
+    assert!(
+        !matches!(&opened, Err(Error::Corrupt { source, .. }) if source.structure == Structure::Waiting),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn a_log_on_the_block_of_multiple_mount_protection_is_refused_and_not_begun() {
+    let (_, left) = cut_off_over(&PROTECTED, 5000);
+    let superblock = Superblock::parse(&superblock_of(&left)).unwrap();
+    let mmp = superblock.mmp_block().unwrap();
+    let home = "place of a block";
+    assert_log_refused(with_entries(&left, |_, old| vec![(mmp, old[1].at)]), home);
+    assert_log_refused(with_entries(&left, |_, old| vec![(old[1].home, mmp)]), home);
 }
 
 /// A log that is damaged, or void since somebody else has written to the superblock.
