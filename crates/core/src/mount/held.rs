@@ -4,11 +4,20 @@ use crate::fs::{Claim, Keeper};
 use crate::{Error, Result};
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::superblock::Superblock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A claim on a device, which is renewed until this is dropped, and given back then; none where the
 /// file system does not ask for one.
 #[derive(Debug)]
-pub(super) struct Held(Option<Keeper>);
+pub(super) struct Held(Option<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    keeper: Keeper,
+    /// Set as soon as the claim is found to be lost.
+    is_lost: Arc<AtomicBool>,
+}
 
 impl Held {
     /// No claim: the caller has one, or there is nothing to claim.
@@ -49,9 +58,11 @@ impl Held {
     /// [`Error::InUse`].
     pub(super) fn check(&self) -> Result<()> {
         match &self.0 {
-            Some(keeper) if keeper.is_lost() => Err(Error::InUse {
-                by: "another host has taken it meanwhile".to_owned(),
-            }),
+            Some(kept) if kept.is_lost.load(Ordering::Acquire) || kept.keeper.is_lost() => {
+                Err(Error::InUse {
+                    by: "another host has taken it meanwhile".to_owned(),
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -61,10 +72,10 @@ impl Held {
     /// # Errors
     /// When the claim was lost, or the device fails.
     pub(super) fn reseal(&mut self, superblock: &Superblock) -> Result<()> {
-        let Some(keeper) = self.0.take() else {
+        let Some(kept) = self.0.take() else {
             return Ok(());
         };
-        let Some(mut claim) = keeper.take_back()? else {
+        let Some(mut claim) = kept.keeper.take_back()? else {
             return Ok(());
         };
         claim.reseal(superblock)?;
@@ -74,15 +85,21 @@ impl Held {
 }
 
 /// Has the claim renewed. That it was lost is found out when something depends on it.
-fn keep(claim: Claim) -> Result<Keeper> {
-    claim.keep_by(|| Some(Box::new(drop)))
+fn keep(claim: Claim) -> Result<Kept> {
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_lost);
+    let keeper = claim.keep_by(move || {
+        let is_lost = Arc::clone(&theirs);
+        Some(Box::new(move |_| is_lost.store(true, Ordering::Release)))
+    })?;
+    Ok(Kept { keeper, is_lost })
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // Without it, the next one to come waits: nothing worse.
-        if let Some(keeper) = &self.0
-            && let Err(error) = keeper.release()
+        if let Some(kept) = &self.0
+            && let Err(error) = kept.keeper.release()
         {
             tracing::warn!(%error, "the claim on the file system was not given back");
         }

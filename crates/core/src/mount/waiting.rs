@@ -19,6 +19,7 @@
 //!   wrote since makes the log void.
 //! - Nothing goes to its place before all of the log has been read and has the right sums.
 //! - Nothing goes to a block of the log: what is cut off can be done again.
+//! - A claim that was lost stops the writes.
 //! - While something goes to its place, the superblock is whole and has the feature: a program that
 //!   falls back on a copy where the superblock is torn finds all as it was, or as it is to be.
 
@@ -246,15 +247,18 @@ impl Waiting {
         let way = self.way()?;
         if self.step == Step::Waiting {
             self.verify(device)?;
+            held.check()?;
             write_superblock(device, &way.announced)?;
-            self.write_home(device)?;
+            self.write_home(device, held)?;
+            held.check()?;
             write_superblock(device, &way.home)?;
         }
         finish(device, &way, held)
     }
 
-    /// Writes what waits to its places. The superblock itself stays as it is.
-    fn write_home(&self, device: &dyn BlockDevice) -> Result<()> {
+    /// Writes what waits to its places, for as long as the device is `held`. The superblock itself
+    /// stays as it is.
+    fn write_home(&self, device: &dyn BlockDevice, held: &Held) -> Result<()> {
         let size = self.size().len();
         let (own, at) = place(self.size());
         let mut content = vec![0; PIECE.max(size)];
@@ -276,10 +280,12 @@ impl Waiting {
                 let (before, after) = (&content[..at], &content[at + SUPERBLOCK_LEN..]);
                 for (from, part) in [(0, before), (at + SUPERBLOCK_LEN, after)] {
                     if !part.is_empty() {
+                        held.check()?;
                         device.write_at(to + from as u64, part)?;
                     }
                 }
             } else {
+                held.check()?;
                 device.write_at(to, content)?;
             }
             rest = others;
@@ -351,15 +357,19 @@ impl Planned<'_> {
     /// durable on return.
     ///
     /// # Errors
-    /// What the device says: nothing is changed then. [`Error::PerhapsMade`], [`Error::NotHome`].
+    /// What the device says, and [`Error::InUse`] when the claim was lost: nothing is changed then.
+    /// [`Error::PerhapsMade`], [`Error::NotHome`].
     pub(super) fn make(&self, held: &mut Held) -> Result<()> {
         let (waiting, way) = self.write_log()?;
         self.device.flush()?;
         let device = &**self.device;
+        held.check()?;
         write_superblock(device, &way.pointed)?;
+        held.check()?;
         write_superblock(device, &way.announced).map_err(|e| Error::PerhapsMade(Arc::new(e)))?;
         let made = (|| {
-            waiting.write_home(device)?;
+            waiting.write_home(device, held)?;
+            held.check()?;
             write_superblock(device, &way.home)?;
             finish(device, &way, held)
         })();

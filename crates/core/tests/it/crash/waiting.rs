@@ -5,7 +5,7 @@ use super::engine::{Extant, tree_of};
 use super::runs::{amount, every};
 use super::shapes::{DEFAULT, SMALL_BLOCKS, Shape};
 use super::staged::{COMMITTED, options, perform, staged, tree};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{BlockDevice, DeviceResult, SharedDevice};
 use extant_core::Error;
 use extant_core::fs::{Fs, MountOptions, Notice, SuperblockChoice};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
@@ -20,7 +20,9 @@ use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Extents and checksums, and no journal.
 const UNLOGGED: Shape = Shape {
@@ -650,6 +652,154 @@ fn multiple_mount_protection_keeps_others_out_meanwhile() {
     let place = dir.path().join("image");
     device.content().write_to(&place).unwrap();
     oracle::check_clean(&place).unwrap();
+}
+
+/// A device that another host takes with the nth write from where the superblock says that changes
+/// are to be made until it says that they are; it knows what is written afterwards.
+#[derive(Debug)]
+struct Taken {
+    inner: CrashDevice,
+    /// The block of the claim.
+    mmp: u64,
+    itself: Weak<Taken>,
+    state: Mutex<Taking>,
+}
+
+#[derive(Debug)]
+enum Taking {
+    /// Nothing is said about changes yet.
+    Before(u64),
+    /// So many writes are left.
+    Left(u64),
+    /// It is taken, and so many writes were made since.
+    Lost(u64),
+    Missed,
+}
+
+impl Taken {
+    fn over(content: &Content, nth: u64) -> Arc<Self> {
+        let superblock = Superblock::parse(&superblock_of(content)).unwrap();
+        let block = superblock.mmp_block().unwrap();
+        let mmp = superblock.block_size().offset_of(block).unwrap();
+        Arc::new_cyclic(|itself| Self {
+            inner: CrashDevice::over(content.clone()),
+            mmp,
+            itself: Weak::clone(itself),
+            state: Mutex::new(Taking::Before(nth)),
+        })
+    }
+
+    /// How many writes were made since it was taken.
+    fn since(&self) -> Option<u64> {
+        match *self.state.lock().unwrap() {
+            Taking::Lost(writes) => Some(writes),
+            _ => None,
+        }
+    }
+
+    /// Writes another number until whoever has the claim has found that and let go of it.
+    fn take(&self) {
+        let claimed = self.itself.strong_count();
+        let begun = Instant::now();
+        while self.itself.strong_count() >= claimed {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody notices");
+            let number = 7_u32.to_le_bytes();
+            self.inner.write_at(self.mmp + 4, &number).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl BlockDevice for Taken {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.inner.write_at(offset, buf)?;
+        if offset == self.mmp {
+            return Ok(());
+        }
+        let mut state = self.state.lock().unwrap();
+        let superblock = buf.try_into().ok().filter(|_| offset == SUPERBLOCK_OFFSET);
+        let (is_announced, pointer) = superblock.map_or((false, None), waiting::look);
+        let said = superblock.is_some();
+        *state = match *state {
+            Taking::Before(nth) if pointer.is_some() => Taking::Left(nth),
+            Taking::Left(_) if said && !is_announced => Taking::Missed,
+            Taking::Left(left) => Taking::Left(left - 1),
+            Taking::Lost(writes) => Taking::Lost(writes + 1),
+            Taking::Before(nth) => Taking::Before(nth),
+            Taking::Missed => Taking::Missed,
+        };
+        if matches!(*state, Taking::Left(0)) {
+            *state = Taking::Lost(0);
+            drop(state);
+            self.take();
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.inner.flush()
+    }
+}
+
+/// What lies in free blocks is no matter of the other host.
+#[test]
+fn a_claim_that_is_lost_stops_the_writes_and_leaves_changes_that_wait_or_none() {
+    let (start, script) = over_large(&PROTECTED, 5000);
+    let before = tree(&start.content);
+    let mut waiting = Vec::new();
+    for nth in 0.. {
+        let taken = Taken::over(&start.content, nth);
+        let changes = staged(Arc::<Taken>::clone(&taken));
+        perform(&Extant::default(), &changes, &script);
+        let committed = changes.commit();
+        let Some(writes) = taken.since() else {
+            committed.unwrap();
+            break;
+        };
+        assert_eq!(writes, 0, "{nth}: {committed:?}");
+        let left = taken.inner.content();
+        match committed {
+            Err(Error::InUse { .. }) => assert!(nth == 0 && tree(&left) == before, "{nth}"),
+            Err(Error::NotHome(_)) => {
+                assert!(nth > 0 && tree(&left) != before, "{nth}");
+                waiting.push(left);
+            }
+            other => panic!("{nth}: {other:?}"),
+        }
+    }
+    assert!(waiting.len() > 4, "{}", waiting.len());
+    // Putting them in place is no different.
+    let mut left = waiting.swap_remove(1);
+    let superblock = Superblock::parse(&superblock_of(&left)).unwrap();
+    let mmp = superblock.mmp_block().unwrap();
+    let mmp = superblock.block_size().offset_of(mmp).unwrap();
+    left.write(mmp + 4, &CLEAN.to_le_bytes());
+    let mut stopped = 0;
+    for nth in 0.. {
+        let taken = Taken::over(&left, nth);
+        let opened = Fs::open(Arc::<Taken>::clone(&taken), options());
+        let Some(writes) = taken.since() else {
+            opened.unwrap().close().unwrap();
+            break;
+        };
+        assert_eq!(writes, 0, "{nth}");
+        assert!(opened.is_err(), "{nth}");
+        assert!(tree(&taken.inner.content()) == tree(&left), "{nth}");
+        stopped += 1;
+    }
+    assert!(stopped > 4, "{stopped}");
 }
 
 /// What is said where nobody has it open.
