@@ -231,6 +231,7 @@ fn changes_without_a_journal_are_all_there_or_none_after_any_crash() {
     let engine = Extant::default();
     for shape in [UNLOGGED, EXT2, COPIES] {
         let start = shape.filled(&engine);
+        let mut of_shape = [0; 3];
         for len in [1, 5, 50] {
             let script = loop {
                 // One that changes something.
@@ -250,7 +251,11 @@ fn changes_without_a_journal_are_all_there_or_none_after_any_crash() {
                 "{}, {len}: {none} none, {all} all, {waiting} waiting",
                 shape.name
             );
+            let counts = of_shape.iter_mut().zip(seen);
+            counts.for_each(|(all, seen)| *all += seen);
         }
+        let is_seen = of_shape.iter().all(|seen| *seen > 0);
+        assert!(is_seen, "{}: {of_shape:?}", shape.name);
     }
 }
 
