@@ -22,6 +22,7 @@
 //! | `sealing` | files that fs-verity comes to protect |
 //! | `staged` | changes that are made as a whole, or not at all |
 //! | `waiting` | those that no journal holds |
+//! | `claimed` | those of a file system that multiple-mount protection claims |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //! | `soak` | random runs of all kinds for as long as was asked |
 //!
@@ -31,6 +32,7 @@
 
 mod background_threads;
 mod casefold;
+mod claimed;
 mod dax;
 mod dirs;
 pub(crate) mod engine;
