@@ -91,7 +91,7 @@ fn one(volume: &Volume, ino: Ino, sink: &mut Sink) -> Result<()> {
         }
         at += len;
     }
-    Ok(())
+    file.tail(place, sink)
 }
 
 /// A file with hashes.
@@ -102,6 +102,26 @@ struct Sealed<'a> {
 }
 
 impl Sealed<'_> {
+    /// Looks at the last block behind the end of the file, which Linux hashes as it is.
+    fn tail(&self, place: Place, sink: &mut Sink) -> Result<()> {
+        let size = self.volume.block_size();
+        let within = self.size % u64::from(size.bytes());
+        if within == 0 {
+            return Ok(());
+        }
+        let mut tail = vec![0; (u64::from(size.bytes()) - within) as usize];
+        self.read(self.size, &mut tail)?;
+        if let Some(at) = tail.iter().position(|&byte| byte != 0) {
+            let text = format!(
+                "byte {}, behind the end of the file, is not zero: Linux does not read the block",
+                self.size + at as u64
+            );
+            let lblk = maps::lblk(self.size >> size.log2());
+            sink.say(Code::VerityContent, place.at_lblk(lblk), text);
+        }
+        Ok(())
+    }
+
     /// What describes the hashes, or why there is no such thing.
     fn descriptor(&self, inode: &Inode) -> Result<std::result::Result<Descriptor, String>> {
         let log2 = self.volume.block_size().log2();

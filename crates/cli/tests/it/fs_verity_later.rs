@@ -114,6 +114,50 @@ fn files_get_the_trees_that_fsverity_makes_and_keep_all_else() {
 }
 
 #[test]
+/// Behind the end of a file its last block may have anything, which Linux hashes too.
+#[test]
+fn what_lies_behind_the_end_in_the_last_block_becomes_zeros() {
+    let place = Place::in_memory();
+    let image = place.arg("root.img");
+    let tree = place.arg("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(place.join("tree/cut"), [b'Z'; 8192]).unwrap();
+    for (ours, theirs) in [
+        (&[][..], &[][..]),
+        // Such a block may lie wholly behind the end.
+        (&["--fs-verity-block-size", "1K"], &["--block-size=1024"]),
+    ] {
+        let _ = fs::remove_file(&image);
+        let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &tree];
+        mke2fs(Path::new(&image), 16 << 20, &options);
+        debugfs_write(Path::new(&image), &["set_inode_field /cut size 5000"]);
+        assert_clean(Path::new(&image));
+        let second = debugfs(Path::new(&image), "bmap /cut 1");
+        let second = second.trim().parse::<usize>().unwrap() * 4096;
+        let block = || fs::read(&image).unwrap()[second..second + 4096].to_vec();
+        assert!(block().iter().all(|&byte| byte == b'Z'));
+        let verity = ["verity", &image, "--fs-verity", "/cut"];
+        let told = extant(verity.iter().chain(ours)).ok();
+        let content = place.join("content");
+        fs::write(&content, [b'Z'; 5000]).unwrap();
+        let (digest, ..) = of_fsverity(&place, &content, theirs);
+        assert_eq!(told.text(), format!("sha256:{digest} /cut\n"));
+        let now = block();
+        assert!(now[..5000 - 4096].iter().all(|&byte| byte == b'Z'));
+        assert!(now[5000 - 4096..].iter().all(|&byte| byte == 0));
+        assert_clean(Path::new(&image));
+        extant(["check", "--verity", &image]).ok();
+
+        let mut dirty = fs::read(&image).unwrap();
+        dirty[second + 4095] = 1;
+        fs::write(&image, dirty).unwrap();
+        let run = extant(["check", "--verity", &image]);
+        assert_eq!(run.code, 4, "{}", run.stderr);
+        let said = format!("{}{}", run.text(), run.stderr);
+        assert!(said.contains("byte 8191, behind the end"), "{said}");
+    }
+}
+
 fn copies_of_the_superblock_have_the_feature_too() {
     let place = Place::in_memory();
     let image = place.arg("root.img");

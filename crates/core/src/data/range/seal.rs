@@ -18,6 +18,7 @@ use crate::data::inline::outgrow_alone;
 use crate::data::io::{size_limit, target_offset};
 use crate::data::range::fallocate::reserve_behind;
 use crate::data::range::truncate::{finish_truncate, unmap_from};
+use crate::data::range::zeros::{has_data, zero_mapped};
 use crate::data::reserve::preallocation;
 use crate::data::stored::read::read_content;
 use crate::data::writeback::{flusher, write_back};
@@ -61,7 +62,8 @@ pub trait Seal {
 
 /// Has fs-verity protect a regular file: what `seal` makes of its content is put behind it, and the
 /// file gets the flag. Content that lies in the record moves to a block. Blocks that are reserved
-/// behind the end are given back. A crash leaves the file protected or as it was.
+/// behind the end are given back, and the last block of the content becomes zeros from there on. A
+/// crash leaves the file protected or as it was.
 ///
 /// Returns the transaction that turns the feature `verity` on, if that was off.
 ///
@@ -185,11 +187,14 @@ impl Room {
             unmap_from(fs, held.live(), self.content, 0, |_| Ok(()))?;
         }
         reserve_behind(fs, held, self.blocks.clone())?;
-        let runs = map::runs_of(fs, &held.snapshot(), self.blocks.clone())?;
+        // Nodes of the map as it was may hold something else now.
+        let image = held.snapshot();
+        let runs = map::runs_of(fs, &image, self.blocks.clone())?;
         {
             let _stay = held.pages().read();
             let failures = fs.flush_failures();
-            self.write(fs, image, &runs, seal)?;
+            self.clear_tail(fs, &image)?;
+            self.write(fs, &image, &runs, seal)?;
             held.note_data(fs, failures);
         }
         let reserved = |run: &&Mapping| matches!(run.target, Target::Unwritten(_));
@@ -203,6 +208,16 @@ impl Room {
                 blocks.try_for_each(|blocks| tree.convert(&blocks))
             };
             map::change(&handle, held.live(), &guard, Vec::new(), edit, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of what the last block of the content has behind the end of the file, which
+    /// hashes take for zeros, and Linux as it is.
+    fn clear_tail(&self, fs: &Fs, image: &Inode) -> Result<()> {
+        let tail = image.size()..self.content << fs.block_size().log2();
+        if has_data(fs, image, tail.clone())? {
+            zero_mapped(fs, image, tail)?;
         }
         Ok(())
     }
