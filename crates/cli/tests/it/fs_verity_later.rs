@@ -7,6 +7,7 @@ use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, dumpe2fs_head
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 /// What is asked of an image for the directory of files that get trees.
@@ -349,6 +350,31 @@ fn where_there_is_no_room_the_file_is_as_it_was() {
         "--headroom",
         "0",
     ])
+#[test]
+fn files_are_told_where_the_tree_over_all_fails() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &from];
+    mke2fs(Path::new(&image), 128 << 20, &options);
+    // What lies behind the file system is not written over.
+    let mut long = fs::File::options().append(true).open(&image).unwrap();
+    long.write_all(&[7; 8192]).unwrap();
+    drop(long);
+    let (digest, ..) = of_fsverity(&place, &place.join("tree/sealed/one"), &[]);
+    let asked = ["verity", &image, "--dm-verity", "append", "--fs-verity"];
+    let run = extant(asked.iter().chain(&["/sealed/one"])).fails(1);
+    assert_eq!(run.text(), format!("sha256:{digest} /sealed/one\n"));
+    assert!(run.stderr.contains("--force"), "{}", run.stderr);
+    let run = extant(asked.iter().chain(&["/sealed/one", "--json"])).fails(1);
+    let told = run.json();
+    assert_eq!(told["fs_verity"][0]["digest"], format!("sha256:{digest}"));
+    assert!(told.get("dm_verity").is_none(), "{told}");
+    let run = extant(["verity", &image, "--dm-verity", "append"]).fails(1);
+    assert_eq!(run.text(), "");
+    compare(&place, &image, "one", &[]);
+}
+
     .ok();
     let free = || dumpe2fs_header(Path::new(&image)).number("Free blocks");
     let fill = (free() * 4096).to_string();

@@ -62,8 +62,8 @@ impl Record {
     }
 }
 
-/// Has fs-verity protect the files that are asked for. Returns those that it protects, and whether
-/// they are all.
+/// Has fs-verity protect the files that are asked for. Returns those that it protects durably, and
+/// whether they are all.
 pub(super) fn protect(
     asked: &Files,
     image: &ImageLocation,
@@ -103,8 +103,17 @@ pub(super) fn protect(
         bar.advance(file.size);
     }
     bar.finish();
-    let done = images.close(problems.outcome());
-    Ok((protected, done))
+    let done = problems.outcome();
+    match images.close(Ok(())) {
+        Ok(()) => Ok((protected, done)),
+        // Any of them may be lost.
+        Err(failure) => {
+            if let Err(earlier) = done {
+                let _ = earlier.report();
+            }
+            Err(failure)
+        }
+    }
 }
 
 /// A regular file that is asked for.

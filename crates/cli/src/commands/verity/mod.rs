@@ -43,17 +43,20 @@ pub(super) fn run(args: &SealImage, location: &Whereabouts) -> Outcome {
         let (protected, done) = files::protect(&files, &image, location)?;
         (Some(protected), done)
     };
-    let made = match dm.filter(|_| done.is_ok()) {
-        Some(dm) => {
-            let (target, device) = Target::open(&image, location, &dm)?;
-            Some(target.make(args, &dm, device)?)
-        }
-        None => None,
+    let make = |dm: Dm| {
+        let (target, device) = Target::open(&image, location, &dm)?;
+        target.make(args, &dm, device)
     };
-    if !args.quiet {
-        say_what(args, &image, protected.as_deref(), made.as_ref())?;
+    // Files stay protected whatever becomes of the tree over all.
+    let (made, done) = match dm.filter(|_| done.is_ok()).map(make).transpose() {
+        Ok(made) => (made, done),
+        Err(failure) => (None, Err(failure)),
+    };
+    if args.quiet || (protected.is_none() && made.is_none()) {
+        return done;
     }
-    done
+    let said = say_what(args, &image, protected.as_deref(), made.as_ref());
+    done.and(said)
 }
 
 /// Tells what was made.
