@@ -114,7 +114,6 @@ fn files_get_the_trees_that_fsverity_makes_and_keep_all_else() {
     }
 }
 
-#[test]
 /// Behind the end of a file its last block may have anything, which Linux hashes too.
 #[test]
 fn what_lies_behind_the_end_in_the_last_block_becomes_zeros() {
@@ -159,29 +158,45 @@ fn what_lies_behind_the_end_in_the_last_block_becomes_zeros() {
     }
 }
 
+#[test]
 fn copies_of_the_superblock_have_the_feature_too() {
     let place = Place::in_memory();
     let image = place.arg("root.img");
     let tree = source(&place);
     let options = ["-q", "-F", "-t", "ext4", "-b", "1024", "-d", &tree];
     mke2fs(Path::new(&image), 96 << 20, &options);
+    let has_feature = || {
+        let copy = tool("dumpe2fs")
+            .args([
+                "-h",
+                "-o",
+                "superblock=8193",
+                "-o",
+                "blocksize=1024",
+                &image,
+            ])
+            .ok()
+            .text();
+        let mut lines = copy.lines();
+        let features = lines.find(|line| line.contains("features:"));
+        features.unwrap().contains("verity")
+    };
+    let place_of_copy = 8193 * 1024..8194 * 1024;
+    let before = fs::read(&image).unwrap()[place_of_copy.clone()].to_vec();
+    assert!(!has_feature());
     protect(&image, &[]).ok();
-    let copy = tool("dumpe2fs")
-        .args([
-            "-h",
-            "-o",
-            "superblock=8193",
-            "-o",
-            "blocksize=1024",
-            &image,
-        ])
-        .ok()
-        .text();
-    let features = copy
-        .lines()
-        .find(|line| line.contains("features:"))
-        .unwrap();
-    assert!(features.contains("verity"), "{features}");
+    assert!(has_feature());
+    // As a crash between the commit and the copies leaves it. With another file, and with one that
+    // is protected already.
+    for path in ["/plain", "/sealed/one"] {
+        let mut bytes = fs::read(&image).unwrap();
+        bytes[place_of_copy.clone()].copy_from_slice(&before);
+        fs::write(&image, bytes).unwrap();
+        assert!(!has_feature());
+        extant(["verity", &image, "--fs-verity", path]).ok();
+        assert!(has_feature(), "{path}");
+    }
+    assert_clean(Path::new(&image));
 }
 
 #[test]
@@ -336,21 +351,6 @@ fn an_undo_file_takes_it_back_and_dm_verity_covers_it() {
 }
 
 #[test]
-fn where_there_is_no_room_the_file_is_as_it_was() {
-    let place = Place::in_memory();
-    let from = source(&place);
-    let image = place.arg("root.img");
-    extant([
-        "mkfs",
-        &image,
-        "--from",
-        &from,
-        "--block-size",
-        "4K",
-        "--headroom",
-        "0",
-    ])
-#[test]
 fn files_are_told_where_the_tree_over_all_fails() {
     let place = Place::in_memory();
     let from = source(&place);
@@ -375,6 +375,21 @@ fn files_are_told_where_the_tree_over_all_fails() {
     compare(&place, &image, "one", &[]);
 }
 
+#[test]
+fn where_there_is_no_room_the_file_is_as_it_was() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let image = place.arg("root.img");
+    extant([
+        "mkfs",
+        &image,
+        "--from",
+        &from,
+        "--block-size",
+        "4K",
+        "--headroom",
+        "0",
+    ])
     .ok();
     let free = || dumpe2fs_header(Path::new(&image)).number("Free blocks");
     let fill = (free() * 4096).to_string();

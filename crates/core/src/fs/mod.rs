@@ -71,6 +71,7 @@ use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
 use extant_sync::Mutex;
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// A mounted file system.
@@ -109,6 +110,8 @@ pub(crate) struct WriteState {
     pub(crate) mmp: OnceLock<Keeper>,
     /// Held by whatever moves between directories, so that the shape of the tree stands still.
     pub(crate) rename_topology: Mutex<()>,
+    /// Copies of the superblock are known to have the feature `verity`.
+    pub(crate) is_verity_in_copies: AtomicBool,
 }
 
 impl Deref for Fs {

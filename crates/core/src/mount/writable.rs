@@ -40,6 +40,7 @@ use extant_jbd2::{
     CommitTime, FastCommits, LogImage, LogRun, LogTransaction, LogWriter, WriterOptions,
 };
 use extant_sync::{LockClass, Mutex, Rank};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 static RENAME: LockClass = LockClass::new("rename topology", Rank::RenameTopology);
@@ -326,6 +327,7 @@ impl Fs {
             lazy_times: LazyTimes::new(),
             mmp: OnceLock::new(),
             rename_topology: Mutex::new(&RENAME, ()),
+            is_verity_in_copies: AtomicBool::new(false),
         });
         let accounts = Accounts::load(&fs, most, options)?;
         if let Some(write_state) = &mut fs.write_state {

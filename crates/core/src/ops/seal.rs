@@ -2,13 +2,14 @@
 
 use super::naming::changing_of;
 use super::permission::{OpContext, READ, WRITE, access};
-use crate::Result;
 use crate::data::{self, Seal};
 use crate::inode::Held;
+use crate::{Error, Result};
 
 /// Has fs-verity protect a regular file: what `seal` makes of its content is put behind it, and the
 /// file gets the flag. It cannot be written to from then on. The feature `verity` is turned on with
-/// the first one, in the superblock and in its copies.
+/// the first one, in the superblock and in its copies. Copies that a crash left without it get it
+/// with the next call, also with one that finds the file protected.
 ///
 /// Times stay, as under Linux. A crash leaves the file protected or as it was.
 ///
@@ -38,8 +39,12 @@ pub fn seal<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, seal: &mut dyn Seal)
     let ctx = ctx.into();
     let fs = ctx.fs();
     access(ctx, file, READ | WRITE)?;
-    changing_of(ctx, &[file], || match data::seal(fs, file, seal)? {
-        Some(seq) => fs.note_verity_in_copies(seq),
-        None => Ok(()),
+    changing_of(ctx, &[file], || match data::seal(fs, file, seal) {
+        Ok(seq) => fs.note_verity_in_copies(seq),
+        Err(Error::AlreadyProtected) => {
+            fs.note_verity_in_copies(None)?;
+            Err(Error::AlreadyProtected)
+        }
+        Err(e) => Err(e),
     })
 }

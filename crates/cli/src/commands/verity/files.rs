@@ -14,7 +14,7 @@ use extant_mkfs::FsVerityError;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -212,6 +212,11 @@ impl Found {
 
     fn protect(&self, fs: &Filesystem, options: &FsVerityOptions) -> extant::Result<Protected> {
         let digest = if self.is_protected {
+            // Copies of the superblock that a crash left without the feature get it all the same.
+            match fs.enable_verity(&self.path, options) {
+                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+                _ => {}
+            }
             let file = fs.open_file(&self.path)?.fs_verity()?;
             file.map(|file| file.digest()).unwrap_or_default()
         } else {
