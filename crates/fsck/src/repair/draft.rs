@@ -1,6 +1,8 @@
 //! What a repair has changed so far: blocks in memory over a device that is only read, and why they
 //! changed.
 
+use super::shown::Shown;
+use super::zeroed::Zeroed;
 use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
 use crate::survey::Survey;
@@ -70,6 +72,8 @@ pub(super) struct Draft {
     /// Whether it is for writing, step by step.
     is_written: bool,
     in_use: Option<InUse>,
+    /// The device below the first step, where parts of it may be zeroed before that.
+    zeroed: Option<Arc<Shown<Zeroed>>>,
 }
 
 /// What was in use before anything changed.
@@ -134,6 +138,17 @@ impl Draft {
         Self::over(base, block_size, overlay, true)
     }
 
+    /// A draft of which parts may be zeroed before the first step: see [`Draft::zero_first`].
+    pub(super) fn that_zeroes_first(base: SharedDevice, block_size: u32) -> Self {
+        let zeroed = Arc::new(Shown::new(&base, base.size(), Zeroed::new()));
+        let below = Arc::clone(&zeroed) as SharedDevice;
+        let overlay = OverlayDevice::new(below, block_size).keep_writes();
+        Self {
+            zeroed: Some(zeroed),
+            ..Self::over(base, block_size, overlay, true)
+        }
+    }
+
     /// A draft that is read and never written, so that it has no steps. What it has no room for in
     /// memory goes to a spool, if there is one.
     pub(super) fn for_reading(
@@ -161,6 +176,7 @@ impl Draft {
             reserved: Reserved::default(),
             is_written,
             in_use: None,
+            zeroed: None,
             held: BTreeSet::new(),
             first: BTreeSet::new(),
             moves: Vec::new(),
@@ -319,6 +335,15 @@ impl Draft {
         }
     }
 
+    /// Has whole blocks, of which nothing makes use before anything changes, zeroed on the device
+    /// before the first step, in a draft that can: they take no memory. What was written to them
+    /// in some step stays.
+    pub(super) fn zero_first(&self, part: Range<u64>) {
+        if let Some(zeroed) = &self.zeroed {
+            zeroed.way().add(part);
+        }
+    }
+
     /// The primary superblock as it is with the changes so far.
     pub(super) fn superblock(&self) -> Result<Superblock> {
         let bytes = self.read(SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
@@ -375,6 +400,7 @@ impl Draft {
             first: self.first,
             moves: self.moves,
             in_use: self.in_use,
+            zeroed: self.zeroed,
         };
         (self.fixes, count, changes)
     }
@@ -406,6 +432,8 @@ pub struct Changes {
     first: BTreeSet<u64>,
     moves: Vec<Move>,
     in_use: Option<InUse>,
+    /// The device below the first step, if parts of it are zeroed before that.
+    zeroed: Option<Arc<Shown<Zeroed>>>,
 }
 
 /// Bytes of files that are copied, in whole blocks.
@@ -446,13 +474,13 @@ impl Change {
 
 /// The blocks of some that two devices have not in common.
 fn differing<'a>(
-    blocks: Vec<u64>,
+    blocks: impl Iterator<Item = u64> + 'a,
     block_size: u32,
     before: &'a dyn BlockDevice,
     after: &'a dyn BlockDevice,
 ) -> impl Iterator<Item = Result<Change>> + 'a {
     let size = u64::from(block_size);
-    let changes = blocks.into_iter().map(move |block| {
+    let changes = blocks.map(move |block| {
         let offset = block * size;
         let len = size.min(before.size().saturating_sub(offset)) as usize;
         let mut change = Change {
@@ -482,8 +510,76 @@ impl Changes {
     /// # Errors
     /// Of the device, in the place of a block.
     pub fn iter(&self) -> impl Iterator<Item = Result<Change>> + '_ {
-        let blocks = written_blocks(&self.steps);
+        let blocks = self.blocks(written_blocks(&self.steps));
         differing(blocks, self.block_size, &*self.base, &*self.overlay)
+    }
+
+    /// Returns the memory that the content of changed blocks takes, in bytes. Blocks that were
+    /// never used, and are zeroed before all else is written, take none.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.steps.iter().map(|step| step.memory_bytes()).sum()
+    }
+
+    /// Some blocks that are written, ascending, and those that are zeroed before, each once.
+    fn blocks(&self, written: Vec<u64>) -> impl Iterator<Item = u64> + use<> {
+        let size = u64::from(self.block_size).max(1);
+        let zeroed = self.zeroed_first().into_iter();
+        let zeroed = zeroed.flat_map(move |part| part.start / size..part.end.div_ceil(size));
+        let (mut written, mut zeroed) = (written.into_iter().peekable(), zeroed.peekable());
+        std::iter::from_fn(move || match (written.peek(), zeroed.peek()) {
+            (Some(first), Some(second)) if first > second => zeroed.next(),
+            (Some(first), Some(second)) => {
+                if first == second {
+                    zeroed.next();
+                }
+                written.next()
+            }
+            (Some(_), None) => written.next(),
+            (None, _) => zeroed.next(),
+        })
+    }
+
+    /// The parts of the device that are zeroed before the first step, in bytes, ascending.
+    fn zeroed_first(&self) -> Vec<Range<u64>> {
+        let zeroed = self.zeroed.as_ref();
+        zeroed.map_or_else(Vec::new, |zeroed| zeroed.way().parts())
+    }
+
+    /// Whether a block is zeroed before the first step.
+    pub(super) fn is_zeroed_first(&self, offset: u64) -> bool {
+        let zeroed = self.zeroed.as_ref();
+        zeroed.is_some_and(|zeroed| !zeroed.way().parts_of(&(offset..offset + 1)).is_empty())
+    }
+
+    /// Zeroes what is to be zero before the first step, and makes that durable.
+    pub(super) fn zero_parts(&self) -> Result<()> {
+        let size = self.block_size.max(1) as usize;
+        let mut buf = vec![0; COPIED.next_multiple_of(size)];
+        let mut is_written = false;
+        for part in self.zeroed_first() {
+            let mut at = part.start;
+            while at < part.end {
+                let len = (part.end - at).min(buf.len() as u64) as usize;
+                let bytes = buf.get_mut(..len).unwrap_or_default();
+                self.base.read_at(at, bytes)?;
+                let first = bytes.iter().position(|byte| *byte != 0);
+                let last = bytes.iter().rposition(|byte| *byte != 0);
+                if let (Some(first), Some(last)) = (first, last) {
+                    let start = first / size * size;
+                    let end = (last + 1).next_multiple_of(size).min(len);
+                    let zeros = bytes.get_mut(start..end).unwrap_or_default();
+                    zeros.fill(0);
+                    self.base.write_at(at + start as u64, zeros)?;
+                    is_written = true;
+                }
+                at += len as u64;
+            }
+        }
+        if is_written {
+            self.base.flush()?;
+        }
+        Ok(())
     }
 
     /// How many steps there are.
@@ -504,11 +600,13 @@ impl Changes {
         are: &dyn Fn(u64) -> bool,
     ) -> impl Iterator<Item = Result<Change>> + '_ {
         let below = index.checked_sub(1).and_then(|i| self.steps.get(i));
-        let below = below.map_or(&*self.base, |step| &**step as &dyn BlockDevice);
+        let first = self.zeroed.as_ref();
+        let first = first.map_or(&*self.base, |zeroed| &**zeroed as &dyn BlockDevice);
+        let below = below.map_or(first, |step| &**step as &dyn BlockDevice);
         let step = self.steps.get(index).unwrap_or(&self.overlay);
         let mut blocks = step.written_blocks();
         blocks.retain(|block| are(block * u64::from(self.block_size)));
-        differing(blocks, self.block_size, below, &**step)
+        differing(blocks.into_iter(), self.block_size, below, &**step)
     }
 
     /// What `len` bytes from `offset` on hold after a step.
@@ -519,8 +617,8 @@ impl Changes {
         Ok(bytes)
     }
 
-    /// The bytes at which blocks begin that are written in some step, and that of the primary
-    /// superblock, which is always.
+    /// The bytes at which blocks begin that are written in some step or zeroed before, and that of
+    /// the primary superblock, which is always.
     pub(super) fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let size = u64::from(self.block_size);
         let mut blocks = written_blocks(&self.steps);
@@ -528,7 +626,7 @@ impl Changes {
         if let Err(at) = blocks.binary_search(&primary) {
             blocks.insert(at, primary);
         }
-        blocks.into_iter().map(move |block| block * size)
+        self.blocks(blocks).map(move |block| block * size)
     }
 
     /// Whether no block changes.

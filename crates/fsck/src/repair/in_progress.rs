@@ -13,6 +13,8 @@
 //! was in use is put to another use by the same change. So a file or directory that moves is where
 //! it was until its inode is written, which is in one sector.
 //!
+//! Blocks that are zeroed, and that nothing made use of, are zeroed before the first step.
+//!
 //! What changes could go through the journal as one transaction, and does not: Linux derives the
 //! form of descriptors and the start of checksums from the superblock before it replays, and would
 //! go on with what the superblock said before.
@@ -183,6 +185,7 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         device.write_at(primary, &marked)?;
         device.flush()?;
     }
+    changes.zero_parts()?;
     for (step, (before, after)) in superblocks.into_iter().enumerate() {
         let is_first = |offset| changes.is_first(offset);
         write_some(changes, step, &is_first)?;

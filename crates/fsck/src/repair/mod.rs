@@ -14,6 +14,7 @@
 //! | `net` | what could be read before and could not be afterwards |
 //! | [`mend`] | a repair that is read and never written |
 //! | `shown` | the devices by which it is read |
+//! | `zeroed` | parts of a device that are zeroed before all else |
 //! | `undo` | files that take changes back |
 //! | `in_progress` | writing: in which order, and what the superblock says meanwhile |
 //! | `space` | free blocks |
@@ -86,6 +87,7 @@ pub mod tune;
 mod undo;
 mod work;
 mod xattrs;
+mod zeroed;
 
 pub use draft::{Change, Changes, Fix};
 pub use fast_commits::Replay;

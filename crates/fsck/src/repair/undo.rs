@@ -122,6 +122,13 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     if after != before {
         others.push(sums_of_sectors(&after));
     }
+    if changes.is_zeroed_first(offset) {
+        let zeros = vec![0; len];
+        let sums = sums_of_sectors(&zeros);
+        if zeros != before && !others.contains(&sums) {
+            others.push(sums);
+        }
+    }
     for step in 0..last {
         let mut contents = Vec::new();
         if is_primary {

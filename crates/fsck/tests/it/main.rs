@@ -21,4 +21,5 @@ mod sound_images;
 mod support;
 mod tune_crashes;
 mod tune_sweep;
+mod tune_unused;
 mod verity;

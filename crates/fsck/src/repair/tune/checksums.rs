@@ -7,10 +7,12 @@ use super::features::switch_raw;
 use super::{Tuning, directories};
 use crate::error::Result;
 use crate::scan::inodes_to_look_at;
+use crate::volume::Volume;
 use extant_format::Pblk;
 use extant_format::features::{Feature, RoCompat};
 use extant_format::group_desc::{DescChecksum, GroupFlags};
 use extant_format::superblock::Superblock;
+use std::ops::Range;
 
 const SUMS: Feature = Feature::RoCompat(RoCompat::METADATA_CSUM);
 const GROUP_SUMS: Feature = Feature::RoCompat(RoCompat::GDT_CSUM);
@@ -105,12 +107,27 @@ pub(super) fn zero_never_used(tuning: &Tuning<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Zeroes what of a group's inode table was never used: it is looked at from now on.
+/// The whole blocks of each group's inode table that are not used.
+pub(super) fn unused_blocks(volume: &Volume) -> Vec<Range<u64>> {
+    let per_block = volume.block_size().bytes() / u32::from(volume.inode_size()).max(1);
+    let groups = volume.groups.iter().zip(0..);
+    groups
+        .map(|(state, group)| {
+            let table = state.desc.inode_table.get();
+            let used = inodes_to_look_at(volume, group).div_ceil(per_block.max(1));
+            table + u64::from(used)..table + u64::from(volume.geo.inode_table_blocks())
+        })
+        .collect()
+}
+
+/// Zeroes what of a group's inode table was never used: it is looked at from now on. What was not
+/// used before anything changed is zeroed before all else, and takes no memory.
 fn zero_unused(tuning: &Tuning<'_>, group: u32) -> Result<()> {
     let volume = &tuning.survey.volume;
     let Some(state) = volume.groups.get(group as usize) else {
         return Ok(());
     };
+    let unused = tuning.unused.get(group as usize);
     let size = volume.block_size();
     let slot = u32::from(volume.inode_size());
     let used = u64::from(inodes_to_look_at(volume, group)) * u64::from(slot);
@@ -119,13 +136,28 @@ fn zero_unused(tuning: &Tuning<'_>, group: u32) -> Result<()> {
         let at = Pblk::new(state.desc.inode_table.get() + block);
         let mut bytes = volume.block(at)?;
         let keep = used.saturating_sub(block * u64::from(size.bytes())) as usize;
-        let rest = bytes.get_mut(keep..).unwrap_or_default();
-        if rest.iter().any(|byte| *byte != 0) {
-            rest.fill(0);
+        if is_zero(&bytes, keep) {
+            continue;
+        }
+        if let Some(unused) = unused.filter(|unused| unused.contains(&at.get())) {
+            let whole = u64::from(size.bytes());
+            let part = at.get() * whole..unused.end * whole;
+            tuning.draft.zero_first(part);
+            bytes = volume.block(at)?;
+        }
+        // What is in use now was not before: it is in a step, with what lay behind it.
+        if !is_zero(&bytes, keep) {
+            bytes.get_mut(keep..).unwrap_or_default().fill(0);
             tuning
                 .draft
                 .write(size.offset_of(at).unwrap_or(u64::MAX), &bytes)?;
         }
     }
     Ok(())
+}
+
+/// Whether a block holds zeros from a byte on.
+fn is_zero(block: &[u8], from: usize) -> bool {
+    let rest = block.get(from..).unwrap_or_default();
+    rest.iter().all(|byte| *byte == 0)
 }

@@ -37,6 +37,7 @@ use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock,
     SuperblockFlags,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a text of the superblock, which has a zero behind it.
@@ -103,6 +104,8 @@ struct Tuning<'a> {
     survey: Survey,
     options: Options,
     progress: &'a dyn Progress,
+    /// The blocks of each group's inode table that were not used before anything changed.
+    unused: Vec<Range<u64>>,
     /// The superblock as it is to be, once all else is done.
     wanted: Superblock,
     /// The numbers of files that are made and have no name: see [`files::announce`].
@@ -161,7 +164,7 @@ pub fn plan(
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let found = find_superblock(&*device, &mut Sink::new())?;
-    let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    let mut draft = Draft::that_zeroes_first(Arc::clone(&device), found.block_size().bytes());
     if settings.clear_mmp {
         files::clear_mmp(&mut draft, options)?;
     } else {
@@ -171,6 +174,7 @@ pub fn plan(
     draft.note_in_use(&survey);
     let mut tuning = Tuning {
         draft: &mut draft,
+        unused: checksums::unused_blocks(&survey.volume),
         survey,
         options,
         progress,
