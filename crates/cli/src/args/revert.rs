@@ -49,8 +49,8 @@ impl Args {
         );
         let writes = match &self.command {
             Command::Cp(args) => args.is_into_image(),
-            // A tree for dm-verity is beside the file system.
-            Command::Verity(args) => args.dm.dm_verity.is_none(),
+            // A tree in a file of its own leaves the image as it is.
+            Command::Verity(args) => args.dm.dm_verity.as_ref().is_none_or(|to| to == "append"),
             command => command.writes() && !is_final,
         };
         if self.location.undo.is_none() || writes {
