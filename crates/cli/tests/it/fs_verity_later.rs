@@ -375,6 +375,44 @@ fn files_are_told_where_the_tree_over_all_fails() {
     compare(&place, &image, "one", &[]);
 }
 
+/// Where the log can be written to only so far, nothing is told as protected.
+#[test]
+fn no_digest_is_told_where_the_last_commit_fails() {
+    let place = Place::in_memory();
+    let tree = place.arg("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(place.join("tree/file"), [3; 9000]).unwrap();
+    let (digest, ..) = of_fsverity(&place, &place.join("tree/file"), &[]);
+    let image = place.arg("root.img");
+    // The feature is there, so nothing is committed between opening and closing.
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity", "-d"];
+    let log = [&tree, "-J", "size=4,location=32M"];
+    let mut lost = 0;
+    // Bytes of the log that can be written, in KiB.
+    for most in (0..).step_by(8) {
+        assert!(most < 4096, "the log is large enough some time");
+        let _ = fs::remove_file(&image);
+        mke2fs(Path::new(&image), 64 << 20, &[&options[..], &log].concat());
+        let limited = format!(
+            "trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"",
+            32_768 + most
+        );
+        let run = tool("bash")
+            .args(["-c", &limited, env!("CARGO_BIN_EXE_extant")])
+            .args(["verity", &image, "--fs-verity", "/file"])
+            .run();
+        if run.code == 0 {
+            assert_eq!(run.text(), format!("sha256:{digest} /file\n"));
+            break;
+        }
+        assert_eq!((run.code, run.text().as_str()), (1, ""), "{run}");
+        lost += u32::from(run.to_string().contains("may be lost"));
+        extant(["verity", &image, "--fs-verity", "/file"]).ok();
+        assert_clean(Path::new(&image));
+    }
+    assert!(lost > 0, "closing failed");
+}
+
 #[test]
 fn where_there_is_no_room_the_file_is_as_it_was() {
     let place = Place::in_memory();
