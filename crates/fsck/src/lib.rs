@@ -75,6 +75,8 @@ pub use finding::{Code, Evidence, Finding, Place, Severity};
 pub use report::{Report, Totals};
 
 use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_format::features::Features;
+use extant_format::superblock::Superblock;
 use extant_format::{BlockSize, Pblk};
 use report::Sink;
 
@@ -137,6 +139,24 @@ impl Progress for () {
 
 /// Threads at most that mostly wait for a device.
 const MOST_THREADS: usize = 32;
+
+/// Refuses a superblock with which what the file system holds cannot be told: changes wait to be
+/// put in place, a part of them is taken back, or it has features in `incompat` that nothing here
+/// knows.
+///
+/// # Errors
+/// [`Error::Refused`], which says what to do, and [`Error::Unsupported`].
+pub fn refuse_unreadable(superblock: &Superblock) -> Result<()> {
+    undo::half_way::refuse(superblock)?;
+    let incompat = superblock.features().incompat;
+    let unknown = incompat.beyond(Features::DESCRIBED.incompat);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        names: unknown.names_of_bits(),
+    })
+}
 
 /// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it
 /// lies in and the size of blocks, or `None` if there is none.

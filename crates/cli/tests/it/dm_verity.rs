@@ -603,4 +603,16 @@ fn what_cannot_have_a_tree_is_refused_and_stays_as_it_is() {
     open().set_len(10 << 20).unwrap();
     debugfs_write(Path::new(&image), &["feature -needs_recovery"]);
     refused(1, &["--dm-verity", &file], "only");
+    // Features that nothing knows, and that of an image of which a part is put back.
+    open().set_len(16 << 20).unwrap();
+    let whole = fs::read(&image).unwrap();
+    for (feature, words) in [
+        ("FEATURE_I27", "FEATURE_I27"),
+        ("FEATURE_I30", "extant revert"),
+    ] {
+        fs::write(&image, &whole).unwrap();
+        debugfs_write(Path::new(&image), &[&format!("feature {feature}")]);
+        refused(1, &["--dm-verity", &file], words);
+        refused(1, &["--dm-verity", "append"], words);
+    }
 }

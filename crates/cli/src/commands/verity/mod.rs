@@ -143,6 +143,7 @@ impl<'a> Target<'a> {
     /// Refuses what the next mount would change, or could not be mounted.
     fn check_closed(&self, device: &dyn BlockDevice) -> Outcome {
         let superblock = &self.superblock;
+        extant_fsck::refuse_unreadable(superblock).map_err(|e| self.failed(&e))?;
         if superblock.needs_recovery() {
             return Err(self.failed(
                 &"its journal has changes that are not in their place, which no mount through \
