@@ -208,12 +208,17 @@ impl ImagePath {
         Ok(fs)
     }
 
-    /// Opens the image for changes that are made as a whole, or not at all.
-    pub(crate) fn begin(&self, location: &Whereabouts) -> Outcome<Transaction> {
+    /// Opens the image for changes that are made as a whole, or not at all; `dry`: not at all.
+    pub(crate) fn begin(&self, location: &Whereabouts, dry: bool) -> Outcome<Transaction> {
         let whole = self.open_whole(location, true)?;
         let device = keeping::over(self.part_of(&whole, location)?, location)?;
-        let begun = Transaction::open_device(device, "", options_for_writing())
-            .map_err(|e| self.not_writable(&whole, location, &e))?;
+        let options = options_for_writing();
+        let begun = if dry {
+            Transaction::rehearse_device(device, "", options)
+        } else {
+            Transaction::open_device(device, "", options)
+        };
+        let begun = begun.map_err(|e| self.not_writable(&whole, location, &e))?;
         self.warn(begun.filesystem());
         Ok(begun)
     }

@@ -105,8 +105,30 @@ impl Transaction {
         let name = name.into();
         let spool = spool(device.size())?;
         let staged = Staged::begin(device, spool, options).map_err(|e| whole(&name, e))?;
+        Ok(Self::over(staged, name))
+    }
+
+    /// Opens the file system on a device for changes that are never committed, to see what would
+    /// come of them; errors about the file system as a whole call it `name`. Nothing at all is
+    /// written to the device: changes of an earlier transaction that wait to be put in place are
+    /// shown there, and multiple-mount protection (`mmp`) does not say that it is open.
+    ///
+    /// # Errors
+    /// As for [`Transaction::open`]. [`Transaction::commit`] refuses.
+    pub fn rehearse_device(
+        device: SharedDevice,
+        name: impl Into<PathBuf>,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let name = name.into();
+        let spool = spool(device.size())?;
+        let staged = Staged::rehearse(device, spool, options).map_err(|e| whole(&name, e))?;
+        Ok(Self::over(staged, name))
+    }
+
+    fn over(staged: Staged, name: PathBuf) -> Self {
         let fs = Filesystem::mounted(Arc::clone(staged.fs()));
-        Ok(Self { fs, staged, name })
+        Self { fs, staged, name }
     }
 
     /// Returns the file system as it is with the changes so far. It takes no more changes after

@@ -484,11 +484,18 @@ fn an_edit_that_was_cut_off_is_finished_by_the_next_command_and_left_alone_by_ot
     let before = fs::read(&image).unwrap();
     let file = format!("{image}:/file");
     assert_eq!(extant(["cat", &file]).ok().text(), "text\n");
+    // What is only tried finds them in place, and leaves them where they are.
+    let tried = "expect size=5 /file\nrm /file\nmkdir /file\n";
+    edit_with(&image, tried, &["--dry-run"]).ok();
+    assert_eq!(fs::read(&image).unwrap(), before, "a dry run touched it");
+    let hashes = place.arg("hashes");
     for command in [
         &["check", &image][..],
         &["repair", &image],
         &["tune", &image, "--label", "x"],
         &["resize", &image, "32M"],
+        &["verity", &image, "--dm-verity", &hashes],
+        &["verity", &image, "--dm-verity", "append"],
     ] {
         let run = extant(command).fails_somehow();
         assert!(run.stderr.contains("extant replay"), "{}", run.stderr);

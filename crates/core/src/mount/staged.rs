@@ -34,7 +34,7 @@
 use super::held::Held;
 use super::open::read_superblock;
 use super::torn;
-use super::waiting::Planned;
+use super::waiting::{self, Planned};
 use super::writable::{Claims, Found, start_log};
 use crate::alloc::for_each_free_run;
 use crate::fs::{Fs, MountOptions, SuperblockChoice, policy};
@@ -64,6 +64,8 @@ pub struct Staged {
     held: Held,
     /// A change of the closed file system failed: what there is now is not to be committed.
     is_lost: bool,
+    /// Nothing is ever to be committed.
+    is_rehearsal: bool,
 }
 
 /// What a commit of staged changes wrote.
@@ -91,22 +93,48 @@ impl Staged {
     /// As for [`Fs::open`]; [`Error::ReadOnly`] if `options` do not say that it is written to;
     /// [`Error::NotAtOnce`] for a file system of revision 0, which has no features.
     pub fn begin(base: SharedDevice, spool: SharedDevice, options: MountOptions) -> Result<Self> {
-        if options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        if options.dax {
-            let reason = "direct access (dax) to changes that are made as a whole";
-            return Err(Error::InvalidInput(reason));
-        }
+        check_options(&options)?;
         let (found, _) = torn::find_settled(&base, &options, true)?;
-        policy::check_writable(found.superblock.features())?;
-        if found.superblock.raw().rev_level.get() == 0 {
-            return Err(Error::NotAtOnce(
-                "the file system has revision 0 of the format (single commands can change it)",
-            ));
-        }
+        check_changeable(&found.superblock)?;
         let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
         let held = Held::take_behind(&base, &*front, &found.superblock)?;
+        Self::opened(base, front, options, held)
+    }
+
+    /// Opens the file system on `base` for changes that are never committed: to see what would come
+    /// of them. `spool` is that of [`Staged::begin`].
+    ///
+    /// Nothing at all is written to `base`: changes that wait to be put in place are shown there,
+    /// and the file system is not claimed with the feature `mmp`.
+    ///
+    /// # Errors
+    /// As for [`Staged::begin`].
+    pub fn rehearse(
+        mut base: SharedDevice,
+        spool: SharedDevice,
+        options: MountOptions,
+    ) -> Result<Self> {
+        check_options(&options)?;
+        let found = match torn::find_superblock(&base, &options) {
+            Ok(found) => found,
+            Err(e) => {
+                base = waiting::in_front(&base)?.ok_or(e)?;
+                torn::find_superblock(&base, &options)?
+            }
+        };
+        check_changeable(&found.superblock)?;
+        let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
+        let mut rehearsal = Self::opened(base, front, options, Held::NONE)?;
+        rehearsal.is_rehearsal = true;
+        Ok(rehearsal)
+    }
+
+    fn opened(
+        base: SharedDevice,
+        front: Arc<CowDevice>,
+        options: MountOptions,
+        held: Held,
+    ) -> Result<Self> {
         let device: SharedDevice = Arc::<CowDevice>::clone(&front);
         let fs = Fs::open_writable(device, &options, Claims::Held)?;
         Ok(Self {
@@ -116,6 +144,7 @@ impl Staged {
             fs,
             held,
             is_lost: false,
+            is_rehearsal: false,
         })
     }
 
@@ -152,7 +181,11 @@ impl Staged {
     /// then. [`Error::PerhapsMade`] when the device failed while the changes were committed: all of
     /// them are made, or none. [`Error::NotHome`] when it failed after that: they are in the log,
     /// or in free blocks, and the next opening for writing puts them in place.
+    /// [`Error::ReadOnly`] after [`Staged::rehearse`].
     pub fn commit(mut self) -> Result<StagedReport> {
+        if self.is_rehearsal {
+            return Err(Error::ReadOnly);
+        }
         if self.is_lost {
             return Err(Error::NotAtOnce("one of the changes failed half-way"));
         }
@@ -344,6 +377,28 @@ impl Staged {
         }
         Ok(())
     }
+}
+
+fn check_options(options: &MountOptions) -> Result<()> {
+    if options.read_only {
+        return Err(Error::ReadOnly);
+    }
+    if options.dax {
+        let reason = "direct access (dax) to changes that are made as a whole";
+        return Err(Error::InvalidInput(reason));
+    }
+    Ok(())
+}
+
+/// Refuses a file system that cannot be changed as a whole.
+fn check_changeable(superblock: &Superblock) -> Result<()> {
+    policy::check_writable(superblock.features())?;
+    if superblock.raw().rev_level.get() == 0 {
+        return Err(Error::NotAtOnce(
+            "the file system has revision 0 of the format (single commands can change it)",
+        ));
+    }
+    Ok(())
 }
 
 /// Blocks that differ, ascending.

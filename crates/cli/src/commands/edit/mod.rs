@@ -42,7 +42,7 @@ pub(super) fn run(args: &Edit, location: &Whereabouts) -> Outcome {
     let image = whole_image(&args.image)?;
     let script = Script::read(&text(args)?, &args.image, script_name(args))?;
     let mut report = Report::new(args.json);
-    let transaction = ImagePath::root_of(image.clone()).begin(location)?;
+    let transaction = ImagePath::root_of(image.clone()).begin(location, args.dry_run)?;
     let place = place_of(&transaction, &image, location);
     let mut run = Run {
         name: &script.name,

@@ -6,8 +6,10 @@ use super::engine::{Extant, tree_of};
 use super::runs::{amount, every};
 use super::shapes::{DEFAULT, SMALL_BLOCKS, Shape};
 use super::staged::{COMMITTED, options, perform, staged, tree};
+use extant_blockdev::{MemoryDevice, SharedDevice};
 use extant_core::Error;
 use extant_core::fs::{Fs, MountOptions, Notice, SuperblockChoice};
+use extant_core::mount::Staged;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::waiting::{self, Entry, Head, List, Passage, Pointer, Sums};
 use extant_format::{Pblk, Structure};
@@ -368,6 +370,24 @@ fn changes_that_wait_are_put_in_place_by_the_next_opening_and_told() {
     let fs = Fs::open(again.content().open(), MountOptions::read_only()).unwrap();
     let found = tree_of(&fs).unwrap();
     assert!(found.entries.keys().eq(after.entries.keys()));
+}
+
+/// What is only tried leaves them where they are, and the claim to others.
+#[test]
+fn a_rehearsal_finds_changes_that_wait_in_place_and_writes_nothing() {
+    for left in [cut_off(&SMALL_LOG).1, PROTECTED.empty().content] {
+        let device = CrashDevice::over(left.clone());
+        let base: SharedDevice = Arc::new(device.clone());
+        let spool = Arc::new(MemoryDevice::new(base.size()));
+        let changes = Staged::rehearse(base, spool, options()).unwrap();
+        assert!(tree_of(changes.fs()).unwrap() == tree(&left));
+        let script = Script::one(vec![create("later")]);
+        perform(&Extant::default(), &changes, &script);
+        assert!(tree_of(changes.fs()).unwrap() != tree(&left));
+        let committed = changes.commit();
+        assert!(matches!(committed, Err(Error::ReadOnly)), "{committed:?}");
+        assert_eq!(device.log().writes(), 0);
+    }
 }
 
 /// An image where changes wait, whose log has another superblock for the end. All sums are right;
