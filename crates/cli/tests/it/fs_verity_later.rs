@@ -237,6 +237,13 @@ fn the_same_again_does_nothing_and_another_way_is_refused() {
             "{said}"
         );
     }
+    // So it is where nobody may change them.
+    extant(["chattr", "+i", &format!("{image}:/sealed/one")]).ok();
+    let again = extant(of_list).ok().text();
+    assert!(
+        again.contains(&format!("sha256:{digest} /sealed/one\n")),
+        "{again}"
+    );
     let said = extant(["verity", &image, "--fs-verity", "/nothing"])
         .fails(1)
         .stderr;

@@ -190,6 +190,8 @@ impl Staged {
             return Err(Error::NotAtOnce("one of the changes failed half-way"));
         }
         self.fs.close()?;
+        // What another host has in its log by now is not to be replayed.
+        self.held.check()?;
         let found = torn::find_superblock(&self.base, &self.options)?;
         if found.torn.is_some() || found.superblock.needs_recovery() {
             let base = Arc::clone(&self.base);
@@ -203,7 +205,6 @@ impl Staged {
         }
         let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
         let after = read_superblock(&device, SuperblockChoice::Primary)?;
-        self.held.check()?;
         let by_log = match found {
             Some(found) if !is_sealed_anew(&before, &after) => {
                 self.by_log(&before, &after, &found, &changes)?
@@ -236,21 +237,28 @@ impl Staged {
         }
         let images = self.images(changes, after)?;
         let place = Place::new(&self.base, before)?;
+        self.held.check()?;
         place.mark(&mut log, before, true)?;
+        self.held.check()?;
         log.close().map_err(Error::log)?;
         for run in &changes.free {
             self.copy(run.clone(), before.block_size())?;
         }
+        self.held.check()?;
         let tid = append(&mut log, &images)?;
+        self.held.check()?;
         log.commit(tid, now())
             .map_err(|e| Error::PerhapsMade(Arc::new(Error::log(e))))?;
         let homed = (|| {
             for (block, bytes) in &images {
+                self.held.check()?;
                 self.base
                     .write_at(offset(before.block_size(), *block), bytes)?;
             }
             self.base.flush()?;
+            self.held.check()?;
             log.set_tail(None).map_err(Error::log)?;
+            self.held.check()?;
             place.mark(&mut log, after, false)?;
             log.close().map_err(Error::log)
         })();
@@ -292,7 +300,6 @@ impl Staged {
         for run in &placed {
             self.copy(run.clone(), before.block_size())?;
         }
-        self.held.check()?;
         planned.make(&mut self.held)?;
         Ok(StagedReport {
             placed: placed.iter().map(|run| run.end - run.start).sum(),
@@ -372,6 +379,8 @@ impl Staged {
             let len = PIECE.min(rest.end - rest.start);
             let buf = &mut buf[..len as usize];
             self.front.read_at(rest.start, buf)?;
+            // What was free may be used by another host that has the claim.
+            self.held.check()?;
             self.base.write_at(rest.start, buf)?;
             rest.start += len;
         }

@@ -19,7 +19,7 @@
 //!   wrote since makes the log void.
 //! - Nothing goes to its place before all of the log has been read and has the right sums.
 //! - Nothing goes to a block of the log: what is cut off can be done again.
-//! - A claim that was lost stops the writes.
+//! - A claim that was lost stops the writes, each before it is made.
 //! - While something goes to its place, the superblock is whole and has the feature: a program that
 //!   falls back on a copy where the superblock is torn finds all as it was, or as it is to be.
 
@@ -164,7 +164,7 @@ impl Waiting {
             next = list.next;
         }
         log.extend(entries.iter().map(|entry| entry.at));
-        check_apart(&entries, log, found.mmp_block())?;
+        check_apart(&entries, &mut log, found.mmp_block())?;
         let (home, at) = place(size);
         let own = entries.binary_search_by_key(&home, |entry| entry.home);
         let Some(own) = own.ok().and_then(|own| entries.get(own)) else {
@@ -178,13 +178,7 @@ impl Waiting {
             let expected = Expected::Said("a superblock with which nothing waits any more");
             return Err(wrong("superblock", 1, expected));
         }
-        if let Some(block) = after.mmp_block()
-            && entries
-                .binary_search_by_key(&block, |entry| entry.home)
-                .is_ok()
-        {
-            return Err(is_claimed(block));
-        }
+        check_apart(&entries, &mut log, after.mmp_block())?;
         Ok(Some(Self {
             found,
             after,
@@ -297,7 +291,7 @@ impl Waiting {
 /// Refuses a log that would be written over before all of it is in its place: one of whose blocks
 /// something goes to, or that has one of them twice. Claims are written to the block `mmp`, which
 /// is no part of any log. `log` are the head, the lists, and where the content is.
-fn check_apart(entries: &[Entry], mut log: Vec<Pblk>, mmp: Option<Pblk>) -> Result<()> {
+fn check_apart(entries: &[Entry], log: &mut [Pblk], mmp: Option<Pblk>) -> Result<()> {
     log.sort_unstable();
     let twice = log.windows(2).find_map(|pair| match pair {
         [one, two] if one == two => Some(*one),
@@ -317,15 +311,10 @@ fn check_apart(entries: &[Entry], mut log: Vec<Pblk>, mmp: Option<Pblk>) -> Resu
     };
     let is_home = entries.binary_search_by_key(&mmp, |entry| entry.home);
     if is_in_log(&mmp) || is_home.is_ok() {
-        return Err(is_claimed(mmp));
+        let expected = Expected::Said("another one than that of multiple-mount protection");
+        return Err(wrong("place of a block", mmp.get(), expected));
     }
     Ok(())
-}
-
-/// A log has to do with the block of multiple-mount protection.
-fn is_claimed(block: Pblk) -> Error {
-    let expected = Expected::Said("another one than that of multiple-mount protection");
-    wrong("place of a block", block.get(), expected)
 }
 
 /// How many of these follow each other in their places, at most so many, without the block `own`.
@@ -360,7 +349,7 @@ impl Planned<'_> {
     /// What the device says, and [`Error::InUse`] when the claim was lost: nothing is changed then.
     /// [`Error::PerhapsMade`], [`Error::NotHome`].
     pub(super) fn make(&self, held: &mut Held) -> Result<()> {
-        let (waiting, way) = self.write_log()?;
+        let (waiting, way) = self.write_log(held)?;
         self.device.flush()?;
         let device = &**self.device;
         held.check()?;
@@ -398,7 +387,7 @@ impl Planned<'_> {
     }
 
     /// Writes the log. Nothing says yet that there is one.
-    fn write_log(&self) -> Result<(Waiting, Passage)> {
+    fn write_log(&self, held: &Held) -> Result<(Waiting, Passage)> {
         let size = self.before.block_size();
         let (own, at) = place(size);
         let count = self.blocks.len() as u64;
@@ -410,7 +399,7 @@ impl Planned<'_> {
         let way = Passage::new(self.before, self.after, head_at, tag);
         let way = way.in_place(Place::Superblock)?;
         let lists_at = (0..lists).map(|_| take()).collect::<Result<Vec<_>>>()?;
-        let mut out = Gathered::new(&**self.device, size);
+        let mut out = Gathered::new(&**self.device, size, held);
         let mut entries = Vec::with_capacity(self.blocks.len());
         for home in self.blocks {
             let mut content = vec![0; size.len()];
@@ -462,15 +451,17 @@ impl Planned<'_> {
 struct Gathered<'a> {
     device: &'a dyn BlockDevice,
     size: BlockSize,
+    held: &'a Held,
     start: Pblk,
     content: Vec<u8>,
 }
 
 impl<'a> Gathered<'a> {
-    fn new(device: &'a dyn BlockDevice, size: BlockSize) -> Self {
+    fn new(device: &'a dyn BlockDevice, size: BlockSize, held: &'a Held) -> Self {
         Self {
             device,
             size,
+            held,
             start: Pblk::new(0),
             content: Vec::new(),
         }
@@ -489,6 +480,7 @@ impl<'a> Gathered<'a> {
     fn write(&mut self) -> Result<()> {
         if !self.content.is_empty() {
             let offset = offset(self.size, self.start);
+            self.held.check()?;
             self.device.write_at(offset, &self.content)?;
             self.content.clear();
         }
@@ -500,6 +492,7 @@ impl<'a> Gathered<'a> {
 fn finish(device: &dyn BlockDevice, way: &Passage, held: &mut Held) -> Result<()> {
     held.reseal(&way.after)?;
     write_superblock(device, &way.released)?;
+    held.check()?;
     write_superblock(device, &way.after)
 }
 

@@ -132,17 +132,31 @@ fn describe(draft: &Draft, group: Group) -> PlanResult<GroupDesc> {
     Ok(desc)
 }
 
-/// Blocks a group has taken if nothing but what its descriptor implies is in it.
+/// Blocks a group has taken if nothing but what its descriptor implies is in it, in whole clusters.
 fn untouched(draft: &Draft, group: Group) -> PlanResult<u64> {
-    let geometry = draft.layout().geometry();
-    let header = geometry.group_header(group)?.blocks();
-    let own = if geometry.groups_per_flex() > 1 {
-        0
-    } else {
-        2 + u64::from(geometry.inode_table_blocks())
-    };
+    let layout = draft.layout();
+    let geometry = layout.geometry();
     let bits = geometry.cluster_bits();
-    Ok((header + own).div_ceil(1 << bits) << bits)
+    let first = blocks_of(draft, group)?.start;
+    let header = first..first + geometry.group_header(group)?.blocks();
+    let mut own = vec![header];
+    if geometry.groups_per_flex() <= 1 {
+        // They need not lie side by side: RAID strides move bitmaps.
+        let place = layout.places()[group.get() as usize];
+        let table = place.inode_table.get();
+        own.push(table..table + u64::from(geometry.inode_table_blocks()));
+        own.extend([place.block_bitmap, place.inode_bitmap].map(|at| at.get()..at.get() + 1));
+    }
+    own.sort_unstable_by_key(|run| run.start);
+    let (mut clusters, mut done) = (0, 0);
+    for run in own {
+        // Where blocks begin, the first one is not part of a cluster of another group.
+        let from = ((run.start - first) >> bits).max(done);
+        let to = (run.end - first).div_ceil(1 << bits);
+        clusters += to.saturating_sub(from);
+        done = done.max(to);
+    }
+    Ok(clusters << bits)
 }
 
 /// Fills `map` with the block bitmap of a group.

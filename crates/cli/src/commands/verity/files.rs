@@ -11,10 +11,11 @@ use crate::record::{hex, lossless};
 use extant::{Escaped, FileFlags, FileType, Filesystem, FsVerityOptions, Metadata};
 use extant_image::ImageLocation;
 use extant_mkfs::FsVerityError;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -213,8 +214,12 @@ impl Found {
     fn protect(&self, fs: &Filesystem, options: &FsVerityOptions) -> extant::Result<Protected> {
         let digest = if self.is_protected {
             // Copies of the superblock that a crash left without the feature get it all the same.
+            // What refuses a file that is protected says nothing about that.
+            let refusals = [Errno::EXIST, Errno::PERM, Errno::ACCESS, Errno::NOKEY];
             match fs.enable_verity(&self.path, options) {
-                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+                Err(e) if !refusals.map(Errno::raw_os_error).contains(&e.errno()) => {
+                    return Err(e);
+                }
                 _ => {}
             }
             let file = fs.open_file(&self.path)?.fs_verity()?;
