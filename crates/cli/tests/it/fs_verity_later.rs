@@ -244,6 +244,7 @@ fn the_same_again_does_nothing_and_another_way_is_refused() {
         again.contains(&format!("sha256:{digest} /sealed/one\n")),
         "{again}"
     );
+    extant(["chattr", "-i", &format!("{image}:/sealed/one")]).ok();
     let said = extant(["verity", &image, "--fs-verity", "/nothing"])
         .fails(1)
         .stderr;

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::maps::Run;
 use crate::special;
 use crate::volume::Volume;
-use extant_format::Pblk;
 use extant_format::inode::{FileType, InodeFlags, MAP_BYTES, Mode};
+use extant_format::{Ino, Pblk};
 use std::ops::Range;
 
 /// Blocks that are compared at once, in bytes.
@@ -119,12 +119,15 @@ impl Sides<'_> {
     }
 
     /// Whether another type says more of the content: a file whose content is that of a directory,
-    /// or a directory that has none.
+    /// or a directory that has none. The root can be nothing else than a directory.
     fn may_be_retyped(&self, old: &Seen, new: &Seen) -> Result<bool> {
         let to_dir = new.file_type == FileType::Directory;
         let from_dir = old.file_type == FileType::Directory;
-        Ok((to_dir && self.before.begins_as_directory(old)?)
-            || (from_dir && !self.before.names(old, &mut |_, _| {})?))
+        let is_root = old.ino == Ino::ROOT;
+        Ok(
+            (to_dir && (is_root || self.before.begins_as_directory(old)?))
+                || (from_dir && !self.before.names(old, &mut |_, _| {})?),
+        )
     }
 
     fn content(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
