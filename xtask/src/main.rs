@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`, `boot`, `builders`.
+//! `deleted`, `boot`, `builders`, `everywhere`.
 
 mod boot;
 mod builders;
@@ -10,6 +10,7 @@ mod conformance;
 mod crash;
 mod debian;
 mod deleted;
+mod everywhere;
 mod guest;
 mod instructions;
 mod programs;
@@ -41,6 +42,8 @@ Chores:
   builders  Disks that debos, vmdb2 and mkosi build by our programs
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   deleted   Files that Linux removed, and how many of them come back, beside extundelete and ext4magic
+  everywhere
+            Packages, other compilers, other systems and languages: what is too heavy for the test run
   geometry  Random options of mkfs beside mke2fs
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
@@ -142,6 +145,8 @@ fn main() -> ExitCode {
         Some("chains") => chains(&args[1..]),
         Some("deleted") if help => say(deleted::HELP),
         Some("deleted") => deleted::deleted(&root(), &args[1..]),
+        Some("everywhere") if help => say(everywhere::HELP),
+        Some("everywhere") => everywhere::everywhere(&root(), &args[1..]),
         Some("geometry") if help => say(GEOMETRY_HELP),
         Some("geometry") => geometry(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),

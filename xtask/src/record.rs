@@ -40,7 +40,8 @@ pub(crate) fn machine(root: &Path, packages: &[&str]) -> Done<String> {
     ))
 }
 
-fn build(root: &Path) -> Done<String> {
+/// The build: a commit, and `-dirty` where anything but documents differs from it.
+pub(crate) fn build(root: &Path) -> Done<String> {
     let git = |args: &[&str]| succeed(Command::new("git").current_dir(root).args(args));
     let name = git(&["rev-parse", "--short", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--", ".", ":!docs", ":!*.md"])?;
