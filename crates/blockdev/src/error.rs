@@ -1,6 +1,6 @@
 //! Errors of devices: one sentence each, with the place and the numbers that explain it.
 
-use rustix::io::Errno;
+use crate::errno::{self, of};
 use std::io;
 use std::path::PathBuf;
 
@@ -190,37 +190,19 @@ pub enum DeviceError {
 impl DeviceError {
     /// Returns the one error number that tells a POSIX program the same, for example `EIO`.
     pub fn errno(&self) -> i32 {
-        let errno = match self {
-            Self::Io { source, .. } | Self::Open { source, .. } => {
-                return source
-                    .raw_os_error()
-                    .unwrap_or_else(|| errno_of(source.kind()).raw_os_error());
-            }
-            Self::Export { errno, .. } => return *errno,
-            Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => Errno::IO,
-            Self::ReadOnly { .. } => Errno::ROFS,
-            Self::NotADevice { .. } => Errno::NOTBLK,
-            Self::InUse { .. } | Self::Attached { .. } => Errno::BUSY,
-            Self::TooSmall { .. } => Errno::NOSPC,
-            Self::NoDirectIo { .. } | Self::Refused { .. } => Errno::OPNOTSUPP,
+        match self {
+            Self::Io { source, .. } | Self::Open { source, .. } => of(source),
+            Self::Export { errno, .. } => *errno,
+            Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => errno::IO,
+            Self::ReadOnly { .. } => errno::ROFS,
+            Self::NotADevice { .. } => errno::NOTBLK,
+            Self::InUse { .. } | Self::Attached { .. } => errno::BUSY,
+            Self::TooSmall { .. } => errno::NOSPC,
+            Self::NoDirectIo { .. } | Self::Refused { .. } => errno::OPNOTSUPP,
             Self::BadWindow { .. } | Self::TwoPlaces { .. } | Self::BadPartitionTable { .. } => {
-                Errno::INVAL
+                errno::INVAL
             }
-            Self::NoPartitionTable { .. } | Self::NoSuchPartition { .. } => Errno::NXIO,
-        };
-        errno.raw_os_error()
-    }
-}
-
-/// The number that says the same as the kind of an error that did not come from the system.
-fn errno_of(kind: io::ErrorKind) -> Errno {
-    match kind {
-        io::ErrorKind::NotFound => Errno::NOENT,
-        io::ErrorKind::PermissionDenied => Errno::ACCESS,
-        io::ErrorKind::InvalidInput => Errno::INVAL,
-        io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
-        io::ErrorKind::StaleNetworkFileHandle => Errno::STALE,
-        io::ErrorKind::TimedOut => Errno::TIMEDOUT,
-        _ => Errno::IO,
+            Self::NoPartitionTable { .. } | Self::NoSuchPartition { .. } => errno::NXIO,
+        }
     }
 }

@@ -11,9 +11,9 @@
 //! | `request` | batches, their order and their completion |
 //! | `gathering` | changes that go to a device that is far in batches |
 //! | `buffer` | page-aligned buffers |
-//! | `file` | image files and block special files, O_DIRECT, io_uring |
+//! | `file` | image files and block special files, O_DIRECT, io_uring; image files elsewhere |
 //! | `memory` | a sparse device in memory |
-//! | `nbd` | exports of NBD servers |
+//! | `nbd` | exports of NBD servers, on Linux |
 //! | `past_cache` | copies that do not fetch what they write over |
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
@@ -22,6 +22,7 @@
 //! | [`content`] | what else may be on a device, by its marks |
 //! | `open` | from a path, an offset or a partition to a device |
 //! | `error` | what can go wrong, as sentences |
+//! | `errno` | error numbers of Linux |
 
 #![deny(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod buffer;
 pub mod content;
 mod cow;
 mod device;
+mod errno;
 mod error;
 mod file;
 mod gathering;

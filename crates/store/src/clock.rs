@@ -5,8 +5,9 @@
 //! happens to run on.
 
 use extant_format::inode::Timestamp;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 at which the clock stands; this many mean that it runs.
@@ -36,14 +37,26 @@ pub fn now() -> Timestamp {
     if let Some(seconds) = stands_at() {
         return whole(seconds);
     }
-    // A clock before 1970 is as wrong as any: the beginning of time will do.
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = since_1970();
     Timestamp {
         nanos: since.subsec_nanos(),
         ..whole(since.as_secs())
     }
+}
+
+/// Time since 1970. A clock before that is as wrong as any: the beginning of time will do.
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// The beginning of time: WebAssembly alone has no clock, and to ask the standard library for one
+/// is a panic. What changes an image there makes the clock [stand still](stand_still) first.
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+fn since_1970() -> Duration {
+    Duration::ZERO
 }
 
 /// The time at the last tick of the system, which takes less time to read than [`now`].
@@ -52,12 +65,25 @@ pub fn coarse_now() -> Timestamp {
     if let Some(seconds) = stands_at() {
         return whole(seconds);
     }
+    last_tick()
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+fn last_tick() -> Timestamp {
+    use rustix::time::{ClockId, clock_gettime};
     let time = clock_gettime(ClockId::RealtimeCoarse);
     Timestamp {
         secs: time.tv_sec,
         // Below a thousand million.
         nanos: time.tv_nsec as u32,
     }
+}
+
+/// The time of now, where the system has no other.
+#[cfg(not(target_os = "linux"))]
+fn last_tick() -> Timestamp {
+    now()
 }
 
 /// Seconds since 1970.

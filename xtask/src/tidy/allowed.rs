@@ -7,7 +7,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "an instruction copies to memory that others copy to meanwhile",
     ),
     (
-        "crates/blockdev/src/file/uring.rs",
+        "crates/blockdev/src/file/linux/uring.rs",
         "the kernel is told where buffers lie, and uses them after the call",
     ),
     (

@@ -3,7 +3,7 @@
 //!
 //! The file is part of this test, since what it owns is nothing that the crate shows.
 
-#[path = "../../src/nbd/links.rs"]
+#[path = "../../src/nbd/client/links.rs"]
 mod links;
 
 use extant_sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -27,7 +27,25 @@ pub(crate) fn cpu_hint() -> usize {
 
 #[cold]
 fn refresh(cell: &Cell<(u32, u32)>) -> usize {
-    let cpu = rustix::thread::sched_getcpu();
+    let cpu = current();
     cell.set((u32::try_from(cpu).unwrap_or(0), REFRESH_AFTER));
     cpu
+}
+
+/// The CPU that the system says.
+#[cfg(target_os = "linux")]
+fn current() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// A number that a thread keeps, where the system does not tell the CPU in one way for all
+/// processors: it spreads threads as well, though not by where they run.
+#[cfg(not(target_os = "linux"))]
+fn current() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    OWN.try_with(|own| *own).unwrap_or(0)
 }

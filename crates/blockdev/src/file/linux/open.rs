@@ -2,7 +2,9 @@
 
 use super::direct::DirectFile;
 use super::mounted::is_loop_mounted;
-use super::{Backend, FileDevice, GROWTH_CLASS, backend};
+use super::{FileDevice, GROWTH_CLASS, backend};
+use crate::file::FileOptions;
+use crate::file::options::Mode;
 use crate::{DeviceError, DeviceResult};
 use extant_sync::Mutex;
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, fcntl_lock, flock, ioctl_blksszget, seek};
@@ -14,113 +16,18 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    ReadOnly,
-    ReadWrite,
-    /// Make or empty the file, `size` bytes.
-    Create {
-        size: u64,
-    },
-    /// Make the file, `size` bytes; it must not exist.
-    CreateNew {
-        size: u64,
-    },
-}
-
-/// How to open a [`FileDevice`].
-#[derive(Debug, Clone, Copy)]
-pub struct FileOptions {
-    mode: Mode,
-    guarded: bool,
-    locked_by_caller: bool,
-    direct: bool,
-    backend: Backend,
-}
-
-impl FileOptions {
-    fn of(mode: Mode) -> Self {
-        Self {
-            mode,
-            guarded: false,
-            locked_by_caller: false,
-            direct: false,
-            backend: Backend::Auto,
-        }
-    }
-
-    /// Opens an existing file, for reading. No lock is taken unless [asked for](Self::guarded).
-    pub fn read_only() -> Self {
-        Self::of(Mode::ReadOnly)
-    }
-
-    /// Opens an existing file, for reading and writing, locked against other writers.
-    pub fn read_write() -> Self {
-        Self::of(Mode::ReadWrite)
-    }
-
-    /// Makes a file of `size` bytes of zeroes, without space for them yet; an existing one is
-    /// emptied. A block special file keeps its size, which must not be smaller, and its content.
-    pub fn create(size: u64) -> Self {
-        Self::of(Mode::Create { size })
-    }
-
-    /// Makes a file as [`FileOptions::create`] does, but the file must not exist.
-    pub fn create_new(size: u64) -> Self {
-        Self::of(Mode::CreateNew { size })
-    }
-
-    /// Sets whether a file for reading is locked against writers, as others may that only read it.
-    /// One for writing is locked against everything that locks it.
-    #[must_use]
-    pub fn guarded(mut self, guarded: bool) -> Self {
-        self.guarded = guarded;
-        self
-    }
-
-    /// Sets whether a file that is [adopted](Self::adopt) is locked already, by its opener: no lock
-    /// is taken then, and none given back.
-    #[must_use]
-    pub fn locked_by_caller(mut self, locked: bool) -> Self {
-        self.locked_by_caller = locked;
-        self
-    }
-
-    /// Sets whether to transfer past the page cache (O_DIRECT). Callers need no alignment: what
-    /// does not fit goes through an aligned copy.
-    #[must_use]
-    pub fn direct(mut self, direct: bool) -> Self {
-        self.direct = direct;
-        self
-    }
-
-    /// Sets how transfers reach the kernel. Unless said, as fits.
-    #[must_use]
-    pub fn backend(mut self, backend: Backend) -> Self {
-        self.backend = backend;
-        self
-    }
-
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// - `Open` when the system refuses, also io_uring where that is asked for;
-    /// - `NotADevice` for directories, pipes and the like;
-    /// - `InUse` when another program has it open for writing, or the kernel has it
-    ///   mounted, also through a loop device as far as the system tells;
-    /// - `TooSmall` for a block special file smaller than the size asked for;
-    /// - `NoDirectIo` when direct I/O is asked for and not to be had.
-    pub fn open(&self, path: impl AsRef<Path>) -> DeviceResult<FileDevice> {
-        let path = path.as_ref();
+impl FileDevice {
+    /// What [`FileOptions::open`] does on Linux.
+    pub(in crate::file) fn open_with(choice: &FileOptions, path: &Path) -> DeviceResult<Self> {
         // Looked at before opening, because opening a pipe would wait for its other end.
         match fs::metadata(path) {
             Ok(found) => check_kind(path, found.file_type())?,
-            Err(err) if err.kind() == io::ErrorKind::NotFound && self.creates() => {}
+            Err(err) if err.kind() == io::ErrorKind::NotFound && choice.creates() => {}
             Err(source) => return Err(open_failed("open", path, source)),
         }
-        let file = self.open_file(path)?;
-        let opened = self.adopt(file, path);
-        if opened.is_err() && matches!(self.mode, Mode::CreateNew { .. }) {
+        let file = Self::open_as(choice, path)?;
+        let opened = Self::adopt_with(choice, file, path);
+        if opened.is_err() && matches!(choice.mode, Mode::CreateNew { .. }) {
             // Nothing but an empty file of our own making is left behind; a failure to remove
             // it is less telling than the first error.
             let _ = fs::remove_file(path);
@@ -128,19 +35,18 @@ impl FileOptions {
         opened
     }
 
-    /// Opens as [`FileOptions::open`] does, for a file that is open already, in a mode that allows
-    /// what these options are for. It need not have a name: `path` is what it is called in errors.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn adopt(&self, file: File, path: impl AsRef<Path>) -> DeviceResult<FileDevice> {
-        let path = path.as_ref();
+    /// What [`FileOptions::adopt`] does on Linux.
+    pub(in crate::file) fn adopt_with(
+        choice: &FileOptions,
+        file: File,
+        path: &Path,
+    ) -> DeviceResult<Self> {
         let found = file
             .metadata()
             .map_err(|source| open_failed("open", path, source))?;
         check_kind(path, found.file_type())?;
-        if self.mode != Mode::ReadOnly {
-            if !self.locked_by_caller {
+        if choice.mode != Mode::ReadOnly {
+            if !choice.locked_by_caller {
                 lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
                 refuse_locked_otherwise(path, &file)?;
             }
@@ -149,20 +55,16 @@ impl FileOptions {
                     path: path.to_owned(),
                 });
             }
-        } else if self.guarded && !self.locked_by_caller {
+        } else if choice.guarded && !choice.locked_by_caller {
             lock(path, &file, FlockOperation::NonBlockingLockShared)?;
         }
-        self.size_and_wrap(path, file, &found)
+        Self::size_and_wrap(choice, path, file, &found)
     }
 
-    fn creates(&self) -> bool {
-        matches!(self.mode, Mode::Create { .. } | Mode::CreateNew { .. })
-    }
-
-    fn open_file(&self, path: &Path) -> DeviceResult<File> {
+    fn open_as(choice: &FileOptions, path: &Path) -> DeviceResult<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(self.mode != Mode::ReadOnly);
-        match self.mode {
+        options.read(true).write(choice.mode != Mode::ReadOnly);
+        match choice.mode {
             Mode::ReadOnly => {}
             // Not truncated here: the file may be somebody else's until it is locked.
             Mode::Create { .. } => {
@@ -173,7 +75,7 @@ impl FileOptions {
             }
             Mode::ReadWrite => {}
         }
-        let writes_special = self.mode != Mode::ReadOnly
+        let writes_special = choice.mode != Mode::ReadOnly
             && fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
         if writes_special {
             // On a block special file, O_EXCL alone means: not while it is mounted.
@@ -191,14 +93,19 @@ impl FileOptions {
             })
     }
 
-    fn size_and_wrap(&self, path: &Path, file: File, found: &Metadata) -> DeviceResult<FileDevice> {
+    fn size_and_wrap(
+        choice: &FileOptions,
+        path: &Path,
+        file: File,
+        found: &Metadata,
+    ) -> DeviceResult<Self> {
         let block_special = found.file_type().is_block_device();
         let mut size = if block_special {
             seek(&file, SeekFrom::End(0)).map_err(|err| open_failed("size", path, err.into()))?
         } else {
             found.len()
         };
-        if let Mode::Create { size: wanted } | Mode::CreateNew { size: wanted } = self.mode {
+        if let Mode::Create { size: wanted } | Mode::CreateNew { size: wanted } = choice.mode {
             if block_special && wanted > size {
                 let path = path.to_owned();
                 return Err(DeviceError::TooSmall {
@@ -218,13 +125,13 @@ impl FileOptions {
         } else {
             512
         };
-        let direct = if self.direct {
+        let direct = if choice.direct {
             Some(DirectFile::open(path, &file, logical_sector)?)
         } else {
             None
         };
         let rings = backend::choose(
-            self.backend,
+            choice.backend,
             path,
             &file,
             direct.as_ref().map(DirectFile::file),
@@ -233,7 +140,7 @@ impl FileOptions {
         let smallest = direct
             .as_ref()
             .map_or(4096, |direct| direct.align().max(4096) as u32);
-        Ok(FileDevice {
+        Ok(Self {
             rings,
             path: path.to_owned(),
             file,
@@ -241,8 +148,8 @@ impl FileOptions {
             uncached: OnceLock::new(),
             size: AtomicU64::new(size),
             growth: Mutex::new(&GROWTH_CLASS, ()),
-            writable: self.mode != Mode::ReadOnly,
-            locked: !self.locked_by_caller && (self.guarded || self.mode != Mode::ReadOnly),
+            writable: choice.mode != Mode::ReadOnly,
+            locked: !choice.locked_by_caller && (choice.guarded || choice.mode != Mode::ReadOnly),
             block_special,
             logical_sector,
             preferred_io: block_size

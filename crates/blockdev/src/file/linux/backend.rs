@@ -7,6 +7,7 @@
 use super::FileDevice;
 use super::direct::DirectFile;
 use super::uring::{Job, Outcome, Rings, Through};
+use crate::file::Backend;
 use crate::request::run_inline;
 use crate::{BlockDevice, DeviceError, DeviceResult, Done, Request};
 use std::fs::File;
@@ -21,22 +22,6 @@ const LARGE: u64 = 1 << 20;
 /// The environment variable that decides where [`Backend::Auto`] leaves it open: `system` or
 /// `io_uring`.
 const VARIABLE: &str = "EXTANT_IO";
-
-/// How transfers of a [`FileDevice`] reach the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Backend {
-    /// As the environment variable `EXTANT_IO` says (`system` or `io_uring`, which then is a wish).
-    /// Otherwise through io_uring where transfers go past the page cache and the host allows it,
-    /// and by system calls where not.
-    #[default]
-    Auto,
-    /// By a system call each.
-    System,
-    /// Through io_uring: batches as a whole, and large direct transfers in pieces. Opening fails
-    /// where the host does not allow it.
-    IoUring,
-}
 
 /// The rings for a file, if they are wanted and can be had.
 pub(super) fn choose(
