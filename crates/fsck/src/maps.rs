@@ -273,16 +273,17 @@ impl Walk<'_> {
 /// Reads a whole file of whole blocks through its runs, at most `limit` bytes of it; holes are
 /// zeros.
 pub(crate) fn read_file(volume: &Volume, ino: Ino, inode: &Inode, limit: usize) -> Result<Vec<u8>> {
-    let size = volume.block_size().len();
-    let len = inode.size.min(limit as u64) as usize;
-    let mut bytes = vec![0; len];
+    let size = u64::from(volume.block_size().bytes());
+    let len = inode.size.min(limit as u64);
+    let mut bytes = vec![0; len as usize];
     for run in runs(volume, ino, inode)? {
-        let start = run.lblk as usize * size;
+        // Beyond what a number of the host can count, where that has 32 bits.
+        let start = u64::from(run.lblk) * size;
         if start >= len || run.unwritten {
             continue;
         }
-        let end = len.min(start + run.len as usize * size);
-        if let Some(part) = bytes.get_mut(start..end) {
+        let end = len.min(start + u64::from(run.len) * size);
+        if let Some(part) = bytes.get_mut(start as usize..end as usize) {
             volume.read(Pblk::new(run.pblk), part)?;
         }
     }

@@ -205,7 +205,8 @@ impl Rescue {
             data.read(0, &mut bytes);
             found.inline = Some(bytes);
         } else if inode.file_type() == Some(FileType::Symlink) && is_fast_symlink(volume, &inode) {
-            let target = inode.map.get(..inode.size as usize);
+            let len = usize::try_from(inode.size).ok();
+            let target = len.and_then(|len| inode.map.get(..len));
             // Linux clears the target of one that it deletes.
             let target = target.filter(|target| !target.contains(&0));
             found.inline = target.map(<[u8]>::to_vec);

@@ -345,7 +345,7 @@ impl Input {
             self.position += len;
             return Ok(());
         }
-        let mut buf = vec![0; CHUNK.min(len as usize)];
+        let mut buf = vec![0; usize::try_from(len).unwrap_or(CHUNK).min(CHUNK)];
         let mut left = len;
         while left > 0 {
             let n = left.min(buf.len() as u64) as usize;
