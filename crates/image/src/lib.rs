@@ -20,15 +20,15 @@
 //! | `format` | [`ImageFormat`]: what an image is said to be |
 //! | `partition` | [`PartitionName`]: a number or a label |
 //! | `open` | [`How`]: from a location to a device |
-//! | `descriptor` | files that are open already |
+//! | `os` | what differs between systems: bytes of paths, files that are open already |
 
 #![deny(unsafe_code)]
 
-mod descriptor;
 mod format;
 mod location;
 mod open;
 mod operand;
+mod os;
 mod partition;
 mod uri;
 

@@ -4,12 +4,11 @@
 //! The NBD URI specification (`doc/uri.md` of the NBD project); RFC 3986.
 
 use crate::PartitionName;
-use crate::uri::{AddressError, bad_percent, decode, host_and_port, os, scheme, shown};
+use crate::os::os;
+use crate::uri::{AddressError, bad_percent, decode, host_and_port, scheme, shown};
 use extant_blockdev::{NBD_PORT, NbdAddress, NbdTransport};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The longest name that an export may have, in bytes.
@@ -31,7 +30,7 @@ pub enum Carrier {
     /// A file of the host or a block device, by its path.
     File(PathBuf),
     /// A file that this process was started with, by its number.
-    Descriptor(RawFd),
+    Descriptor(i32),
     /// An export of an NBD server.
     Nbd(NbdAddress),
     /// A file behind HTTP or HTTPS, by its URL.
@@ -53,7 +52,7 @@ impl ImageLocation {
 
     /// Names the whole of a file that this process was started with.
     #[must_use]
-    pub fn descriptor(number: RawFd) -> Self {
+    pub fn descriptor(number: i32) -> Self {
         Self {
             carrier: Carrier::Descriptor(number),
             text: format!("fd:{number}").into(),
@@ -110,7 +109,7 @@ impl ImageLocation {
     pub fn name(&self) -> OsString {
         let mut name = match &self.carrier {
             Carrier::File(path) => path.as_os_str().to_owned(),
-            _ => shown(self.text.as_bytes()).into(),
+            _ => shown(self.text.as_encoded_bytes()).into(),
         };
         if let Some(partition) = &self.partition {
             name.push(format!("#{partition}"));
@@ -304,6 +303,9 @@ fn nbd_unix(rest: &[u8], tls: bool) -> Result<NbdAddress, String> {
     let socket = socket.ok_or_else(|| format!("the socket is missing: {write}"))?;
     if socket.contains(&0) {
         return Err("the path of a socket has no zero byte".to_owned());
+    }
+    if cfg!(not(unix)) && std::str::from_utf8(&socket).is_err() {
+        return Err("the path of the socket is not UTF-8".to_owned());
     }
     Ok(NbdAddress {
         transport: NbdTransport::Unix(PathBuf::from(os(&socket))),

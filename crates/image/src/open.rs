@@ -1,7 +1,7 @@
 //! From a location to a device.
 
 use crate::location::{Carrier, ImageLocation};
-use crate::{ImageFormat, PartitionName, descriptor};
+use crate::{ImageFormat, PartitionName, os};
 use extant_blockdev::{
     Backend, DeviceError, DeviceResult, FileOptions, NbdDevice, NbdOptions, SharedDevice,
     WindowDevice,
@@ -235,7 +235,7 @@ impl ImageLocation {
     fn is_regular_file(&self) -> bool {
         match self.carrier() {
             Carrier::File(path) => path.is_file(),
-            Carrier::Descriptor(number) => descriptor::is_regular_file(*number),
+            Carrier::Descriptor(number) => os::is_regular_file(*number),
             _ => false,
         }
     }
@@ -347,7 +347,7 @@ impl ImageLocation {
     pub fn open_carrier(&self, how: &How) -> DeviceResult<SharedDevice> {
         match self.carrier() {
             Carrier::File(path) => Ok(Arc::new(how.file_options().open(path)?)),
-            Carrier::Descriptor(number) => Ok(Arc::new(descriptor::open(*number, how)?)),
+            Carrier::Descriptor(number) => Ok(Arc::new(os::open(*number, how)?)),
             Carrier::Nbd(address) => {
                 let options = if how.writable {
                     NbdOptions::read_write()

@@ -3,9 +3,6 @@
 //! # Sources
 //! RFC 3986 (generic syntax, percent-encoding, addresses of IPv6 in brackets).
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
 /// An address that names nothing: which, and what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{address}: {reason}")]
@@ -192,11 +189,6 @@ pub(crate) fn host_and_port(authority: &[u8]) -> Result<(String, Option<u16>), S
 /// What to say of a `%` with something else than two hexadecimal digits behind it.
 pub(crate) fn bad_percent(wrong: &str) -> String {
     format!("%{wrong} stands for no byte: write %25 for a percent sign")
-}
-
-/// Bytes as a path of the host.
-pub(crate) fn os(bytes: &[u8]) -> &OsStr {
-    OsStr::from_bytes(bytes)
 }
 
 #[cfg(test)]

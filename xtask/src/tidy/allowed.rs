@@ -71,7 +71,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "programs that pretend owners are heard in the C library only, whose functions take pointers",
     ),
     (
-        "crates/image/src/descriptor.rs",
+        "crates/image/src/os/descriptor.rs",
         "descriptors that a process was started with are known by number only",
     ),
     (

@@ -5,9 +5,9 @@
 
 use crate::PartitionName;
 use crate::location::{Carrier, ImageLocation, fragment_of, is_known};
-use crate::uri::{AddressError, os, scheme};
+use crate::os::{bytes, os};
+use crate::uri::{AddressError, scheme};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 impl ImageLocation {
@@ -17,8 +17,7 @@ impl ImageLocation {
     /// # Errors
     /// When it is an address that names nothing, with what to write.
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self, AddressError> {
-        let text = text.as_ref().as_bytes();
-        Self::parse_with(text, &|path| path.exists())
+        Self::parse_with(bytes(text.as_ref())?, &|path| path.exists())
     }
 
     /// Reads what a user writes for a file inside an image, `IMAGE:PATH`, or for an image alone,
@@ -30,7 +29,7 @@ impl ImageLocation {
     /// # Errors
     /// As for [`ImageLocation::parse`].
     pub fn split(text: &OsStr) -> Result<(Self, Option<&OsStr>), AddressError> {
-        let (location, path) = Self::split_with(text.as_bytes(), &|path| path.exists())?;
+        let (location, path) = Self::split_with(bytes(text)?, &|path| path.exists())?;
         Ok((location, path.map(os)))
     }
 
