@@ -3,11 +3,13 @@
 //! | file | owns |
 //! |---|---|
 //! | `crates_io` | crates as a registry would have them: packages, the oldest Rust, the API, licences |
+//! | `targets` | other processors and systems |
 //!
 //! A step is a row of [`STEPS`]. Its result goes to its row of `docs/dev/everywhere.md`, so that a
 //! run of some steps leaves the others as they were.
 
 mod crates_io;
+mod targets;
 
 use crate::programs::{Done, succeed};
 use crate::record;
@@ -98,6 +100,16 @@ pub(crate) const STEPS: &[Step] = &[
         name: "deny",
         shows: "licences, sources and advisories of all dependencies",
         run: crates_io::deny,
+    },
+    Step {
+        name: "targets",
+        shows: "the libraries build for other processors and systems",
+        run: targets::targets,
+    },
+    Step {
+        name: "processors",
+        shows: "the tests of the on-disk format pass on other processors, of either byte order",
+        run: targets::processors,
     },
 ];
 
