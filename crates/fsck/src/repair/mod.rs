@@ -94,5 +94,5 @@ pub use fast_commits::Replay;
 pub use net::{Loss, Lost};
 pub use options::Options;
 pub use plan::{Plan, plan, plan_after_replay, plan_before_replay};
-pub(crate) use undo::MAGIC as UNDO_MAGIC;
+pub(crate) use undo::MAGICS as UNDO_MAGICS;
 pub use undo::{revert, write_undo};

@@ -5,7 +5,7 @@
 //!
 //! | bytes | header |
 //! |---|---|
-//! | 0..8 | `EXTUNDO4` |
+//! | 0..8 | `EXTUNDO7` |
 //! | 8..16 | size of the device in bytes |
 //! | 16..32 | UUID of the file system before |
 //! | 32..48 | UUID of the file system after |
@@ -17,7 +17,7 @@
 //! | 8..11 | length of the block, not 0 |
 //! | 11 | how many other contents it has; and 128 if the block is put back after all others |
 //! | 12.. | what it held |
-//! | 4 each | CRC32C of each sector of each other content: between steps, and after the change |
+//! | 8 each | the sum of each sector of each other content: between steps, and after the change |
 //! | 4 | CRC32C of the record |
 //!
 //! The end is a record of length 0 whose first field is the number of records: a file without it
@@ -25,18 +25,23 @@
 //! after the others come last.
 //!
 //! A loss of power may leave a part of a block that was being written. A sector, of 512 bytes, is
-//! written whole or not at all: so sums are those of sectors. The last one may be shorter.
+//! written whole or not at all: so sums are those of sectors. The last one may be shorter. A sum is
+//! the first 8 bytes of SHA-256. In `EXTUNDO4`, which is read as well, it is a CRC32C, of 4 bytes:
+//! that of a block that ends with a CRC32C of its own is the same whatever is in it.
 
 use super::draft::Changes;
 use super::in_progress;
 use crate::error::{Error, Result};
-use crate::undo::{SECTOR, half_way, is_known_by_sectors, sums_of_sectors};
+use crate::undo::{SECTOR, Sums, half_way};
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
 use std::io::{self, Read, Write};
 
-pub(crate) const MAGIC: &[u8; 8] = b"EXTUNDO4";
+/// How files begin, and how they tell contents apart; the first is the one that is written.
+pub(crate) const MAGICS: [(&[u8; 8], Sums); 2] =
+    [(b"EXTUNDO7", Sums::Sha256), (b"EXTUNDO4", Sums::Crc32c)];
+const SUMS: Sums = Sums::Sha256;
 const HEADER: usize = 52;
 /// Bytes of a record before what the block held.
 const RECORD: usize = 12;
@@ -67,7 +72,7 @@ fn uuid_of(device: &dyn BlockDevice) -> Result<[u8; 16]> {
 /// Of the device, and of the file.
 pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
     let mut header = Vec::with_capacity(HEADER);
-    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(MAGICS[0].0);
     header.extend_from_slice(&changes.base().size().to_le_bytes());
     header.extend_from_slice(&uuid_of(&**changes.base())?);
     header.extend_from_slice(&uuid_of(&*changes.device())?);
@@ -120,11 +125,11 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let after = changes.after_step(last, offset, len)?;
     let mut others = Vec::new();
     if after != before {
-        others.push(sums_of_sectors(&after));
+        others.push(SUMS.of_sectors(&after));
     }
     if changes.is_zeroed_first(offset) {
         let zeros = vec![0; len];
-        let sums = sums_of_sectors(&zeros);
+        let sums = SUMS.of_sectors(&zeros);
         if zeros != before && !others.contains(&sums) {
             others.push(sums);
         }
@@ -138,7 +143,7 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
             contents.push(changes.after_step(step, offset, len)?);
         }
         for meanwhile in contents {
-            let sums = sums_of_sectors(&meanwhile);
+            let sums = SUMS.of_sectors(&meanwhile);
             if meanwhile != before && !others.contains(&sums) {
                 others.push(sums);
             }
@@ -181,6 +186,8 @@ struct Kept<'a> {
     others: &'a [u8],
     /// It is put back when all others are.
     is_held: bool,
+    /// How contents are told apart.
+    sums: Sums,
 }
 
 /// Reads an undo file for `device` once, and hands each block to `each`. Returns the number of
@@ -193,9 +200,10 @@ fn read(
     let mut header = [0; HEADER];
     file.read_exact(&mut header).map_err(Error::Undo)?;
     let (covered, stored) = header.split_at(HEADER - 4);
-    if !covered.starts_with(MAGIC) || sum(covered) != stored {
+    let known = MAGICS.iter().find(|(magic, _)| covered.starts_with(*magic));
+    let Some((_, kind)) = known.filter(|_| sum(covered) == stored) else {
         return Err(damaged("this is no undo file"));
-    }
+    };
     let (made_for, size) = (crate::bytes::le64(covered, 8), device.size());
     if made_for != size {
         let text = format!("the undo file is for a device of {made_for} bytes, this has {size}");
@@ -209,7 +217,7 @@ fn read(
         let fields = crate::bytes::le32(&bytes, 8);
         let len = fields & ((1 << LEN_BITS) - 1);
         let others = (fields >> LEN_BITS & OTHERS_MAX) as usize;
-        let sums = others * 4 * (len as usize).div_ceil(SECTOR);
+        let sums = others * kind.len() * (len as usize).div_ceil(SECTOR);
         if len > LEN_MAX {
             return Err(damaged("a record of the undo file is too long"));
         }
@@ -234,6 +242,7 @@ fn read(
             before,
             others,
             is_held: fields & HELD != 0,
+            sums: *kind,
         })?;
         count += 1;
     }
@@ -252,9 +261,10 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     ];
     let mut contents = vec![kept.before];
     contents.extend(marks.iter().flatten().map(Vec::as_slice));
-    let others = kept.others.chunks_exact(4 * len.div_ceil(SECTOR).max(1));
+    let of_block = kept.sums.len() * len.div_ceil(SECTOR).max(1);
+    let others = kept.others.chunks_exact(of_block);
     let others: Vec<&[u8]> = others.collect();
-    let is_known = is_known_by_sectors(&now, &contents, &others);
+    let is_known = kept.sums.know_by_sectors(&now, &contents, &others);
     if is_known {
         return Ok(());
     }

@@ -1,12 +1,14 @@
 //! Batches of records, written and read.
 
-use super::{RECORD_MAX, sum};
+use super::{RECORD_MAX, Sums, sum};
 use crate::bytes::{le32, le64};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-pub(super) const MAGIC: &[u8; 8] = b"EXTUNDO5";
+/// How files begin, and how they tell contents apart; the first is the one that is written.
+pub(super) const MAGICS: [(&[u8; 8], Sums); 2] =
+    [(b"EXTUNDO6", Sums::Sha256), (b"EXTUNDO5", Sums::Crc32c)];
 const BATCH: &[u8; 8] = b"EXTBATCH";
 /// Bytes at whose multiples batches begin.
 const PAGE: usize = 4096;
@@ -31,12 +33,14 @@ pub(super) struct Page {
     pub(super) size: u64,
     pub(super) uuid: [u8; 16],
     pub(super) number: u64,
+    pub(super) sums: Sums,
 }
 
 impl Page {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PAGE);
-        bytes.extend_from_slice(MAGIC);
+        let magic = MAGICS.iter().find(|(_, sums)| *sums == self.sums);
+        bytes.extend(magic.map_or(&[][..], |(magic, _)| &magic[..]));
         bytes.extend_from_slice(&self.size.to_le_bytes());
         bytes.extend_from_slice(&self.uuid);
         bytes.extend_from_slice(&self.number.to_le_bytes());
@@ -49,8 +53,11 @@ impl Page {
         let covered = bytes.get(..40)?;
         let mut uuid = [0; 16];
         uuid.copy_from_slice(covered.get(16..32)?);
-        let is_sound = covered.starts_with(MAGIC) && sum(covered) == le32(bytes, 40);
-        is_sound.then(|| Self {
+        let (_, sums) = MAGICS
+            .iter()
+            .find(|(magic, _)| covered.starts_with(*magic))?;
+        (sum(covered) == le32(bytes, 40)).then(|| Self {
+            sums: *sums,
             size: le64(covered, 8),
             uuid,
             number: le64(covered, 32),

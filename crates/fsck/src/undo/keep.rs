@@ -1,7 +1,7 @@
 //! A device that keeps what was there before it is written to.
 
 use super::batch::{FULL, Kind, Page, Writer};
-use super::{BLOCK, PRIMARY, RECORD_MAX, bytes_of, sum, sums_of_sectors};
+use super::{BLOCK, PRIMARY, RECORD_MAX, Sums, bytes_of};
 use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
@@ -18,6 +18,8 @@ static KEPT: LockClass = LockClass::new("what was there", Rank::Kept);
 
 /// Bytes that wait in memory before they are written.
 const WAITING_MAX: usize = 32 << 20;
+/// How what blocks become is told apart.
+const SUMS: Sums = Sums::Sha256;
 /// Where the UUID lies on the device.
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 
@@ -180,6 +182,7 @@ impl KeepingDevice {
         let page = Page {
             size: base.size(),
             uuid,
+            sums: SUMS,
             number: nanoseconds ^ u64::from(std::process::id()) << 40,
         };
         let out = Writer::begin(file, &page).map_err(Error::Undo)?;
@@ -229,7 +232,7 @@ impl KeepingDevice {
                 records.extend_from_slice(&(start * BLOCK).to_le_bytes());
                 records.extend_from_slice(&((end - start) as u32).to_le_bytes());
                 for block in bytes.chunks(BLOCK as usize) {
-                    records.extend_from_slice(&sum(block).to_le_bytes());
+                    SUMS.push(block, &mut records);
                 }
                 if records.len() >= FULL {
                     state.out.put(Kind::Sums, &records).map_err(Error::Undo)?;
@@ -343,7 +346,7 @@ impl KeepingDevice {
         let becomes = state
             .waiting
             .get(&PRIMARY)
-            .map(|block| sums_of_sectors(block));
+            .map(|block| SUMS.of_sectors(block));
         let kept = self.keep(state, blocks.iter().copied(), becomes);
         kept.map_err(|failed| self.told(state, failed))?;
         state.is_changed = true;

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `batch` | batches of records, written and read |
 //! | `keep` | the device that keeps |
+//! | `sums` | sums by which contents are told apart |
 //! | `revert` | what was there, put back |
 //! | `half_way` | the mark of an image of which a part is put back |
 //!
@@ -16,7 +17,7 @@
 //!
 //! | bytes | page |
 //! |---|---|
-//! | 0..8 | `EXTUNDO5` |
+//! | 0..8 | `EXTUNDO6` |
 //! | 8..16 | size of the device in bytes |
 //! | 16..32 | UUID of the file system before |
 //! | 32..40 | number of the file, which its batches repeat |
@@ -40,13 +41,17 @@
 //! | 16..20 | 0: they follow; 1: they were zeros; 2: sums follow of what a block may become |
 //! | 20..24 | 0 |
 //!
-//! These sums are the CRC32C of each sector, of 512 bytes.
+//! These sums are of each sector, of 512 bytes.
 //!
 //! | bytes | record of sums |
 //! |---|---|
 //! | 0..8 | byte where it begins |
 //! | 8..12 | how many blocks |
-//! | 12.. | CRC32C of each block after the changes |
+//! | 12.. | the sum of each block after the changes |
+//!
+//! A sum of what a block or a sector becomes is the first 8 bytes of its SHA-256. In `EXTUNDO5`,
+//! which is read as well, it is a CRC32C: that of a block that ends with a CRC32C of its own is the
+//! same whatever is in it. What is in the file itself has a CRC32C against damage.
 //!
 //! The end holds the number of blocks that were kept. A file without it is of a command that was
 //! cut off.
@@ -63,9 +68,11 @@ mod batch;
 pub(crate) mod half_way;
 mod keep;
 mod revert;
+mod sums;
 
 pub use keep::KeepingDevice;
 pub(crate) use revert::{is_of_this_kind, revert};
+pub(crate) use sums::{SECTOR, Sums};
 
 use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
@@ -77,33 +84,9 @@ const PRIMARY: u64 = SUPERBLOCK_OFFSET / BLOCK;
 /// Most bytes that one record holds.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// Bytes that a device writes whole or not at all.
-pub(crate) const SECTOR: usize = 512;
-
+/// The sum by which damage of the file itself is found.
 fn sum(bytes: &[u8]) -> u32 {
     Crc32c::INIT.update(bytes).value()
-}
-
-/// The sums of the sectors of a block, one behind the other.
-pub(crate) fn sums_of_sectors(block: &[u8]) -> Vec<u8> {
-    let sectors = block.chunks(SECTOR);
-    sectors
-        .flat_map(|sector| sum(sector).to_le_bytes())
-        .collect()
-}
-
-/// Whether each sector of a block is one of those that it may hold: of whole contents, or by sums
-/// as [`sums_of_sectors`] has them. Of a write that was torn some sectors arrived.
-pub(crate) fn is_known_by_sectors(now: &[u8], contents: &[&[u8]], sums: &[&[u8]]) -> bool {
-    now.chunks(SECTOR).enumerate().all(|(i, sector)| {
-        let at = i * SECTOR;
-        let is_of = |content: &&[u8]| content.get(at..at + sector.len()) == Some(sector);
-        let own = sum(sector).to_le_bytes();
-        contents.iter().any(is_of)
-            || sums
-                .iter()
-                .any(|sums| sums.get(4 * i..4 * i + 4) == Some(&own[..]))
-    })
 }
 
 /// The bytes of some blocks of a device that has `size` of them.

@@ -1,7 +1,7 @@
 //! What was there, put back.
 
-use super::batch::{self, Kind, MAGIC, damaged};
-use super::{BLOCK, PRIMARY, RECORD_MAX, SECTOR, bytes_of, half_way, is_known_by_sectors, sum};
+use super::batch::{self, Kind, MAGICS, damaged};
+use super::{BLOCK, PRIMARY, RECORD_MAX, SECTOR, Sums, bytes_of, half_way};
 use crate::bytes::{le32, le64};
 use crate::error::{Error, Result};
 use extant_blockdev::BlockDevice;
@@ -20,12 +20,16 @@ const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 pub(crate) fn is_of_this_kind(file: &mut dyn Read) -> Result<bool> {
     let mut magic = [0; 8];
     file.read_exact(&mut magic).map_err(Error::Undo)?;
-    let is_known = [MAGIC, crate::repair::UNDO_MAGIC].contains(&&magic);
+    let is_of_this = MAGICS.iter().any(|(of_this, _)| **of_this == magic);
+    let is_known = is_of_this
+        || crate::repair::UNDO_MAGICS
+            .iter()
+            .any(|(of, _)| **of == magic);
     match magic.strip_prefix(b"EXTUNDO") {
         Some([version]) if version.is_ascii_digit() && !is_known => Err(damaged(
             "the undo file was made by another version of extant, which takes it back",
         )),
-        _ => Ok(magic == *MAGIC),
+        _ => Ok(is_of_this),
     }
 }
 
@@ -47,6 +51,7 @@ enum Record<'a> {
 fn records<'a>(
     mut bytes: &'a [u8],
     size: u64,
+    sums: Sums,
     each: &mut dyn FnMut(Record<'a>) -> Result<()>,
 ) -> Result<()> {
     while !bytes.is_empty() {
@@ -72,7 +77,7 @@ fn records<'a>(
             }
             1 => each(Record::Kept(start..end, Was::Zeros))?,
             2 if len <= BLOCK => {
-                let sums = (len as usize).div_ceil(SECTOR) * 4;
+                let sums = (len as usize).div_ceil(SECTOR) * sums.len();
                 let Some((sums, rest)) = bytes.split_at_checked(sums) else {
                     return Err(damaged("a record of the undo file is cut"));
                 };
@@ -90,12 +95,13 @@ fn records<'a>(
 }
 
 /// What an undo file says of a device.
-#[derive(Default)]
 struct Known {
     /// The number of the undo file.
     file: u64,
+    /// How contents are told apart.
+    kind: Sums,
     /// Sums of blocks after the changes, by the first of each run.
-    sums: BTreeMap<u64, Vec<u32>>,
+    sums: BTreeMap<u64, Vec<u8>>,
     /// Sums of the sectors of what the block with the superblock became, each time.
     became: Vec<Vec<u8>>,
     /// What that block held.
@@ -106,20 +112,35 @@ struct Known {
 }
 
 impl Known {
-    fn sum_of(&self, block: u64) -> Option<u32> {
-        let (first, sums) = self.sums.range(..=block).next_back()?;
-        sums.get(usize::try_from(block - first).ok()?).copied()
+    fn new(page: &batch::Page) -> Self {
+        Self {
+            file: page.number,
+            kind: page.sums,
+            sums: BTreeMap::new(),
+            became: Vec::new(),
+            primary: None,
+            count: 0,
+            ended: None,
+        }
+    }
+
+    /// Whether a block has become this.
+    fn is_after(&self, block: u64, content: &[u8]) -> bool {
+        let Some((first, sums)) = self.sums.range(..=block).next_back() else {
+            return false;
+        };
+        let index = usize::try_from(block - first).unwrap_or(usize::MAX);
+        let sum = sums.chunks_exact(self.kind.len()).nth(index);
+        sum.is_some_and(|sum| self.kind.is_of(content, sum))
     }
 
     fn take_sums(&mut self, mut bytes: &[u8]) -> Result<()> {
         let cut = || damaged("sums of the undo file are cut");
         while !bytes.is_empty() {
             let (head, rest) = bytes.split_at_checked(12).ok_or_else(cut)?;
-            let len = le32(head, 8) as usize * 4;
+            let len = le32(head, 8) as usize * self.kind.len();
             let (sums, rest) = rest.split_at_checked(len).ok_or_else(cut)?;
-            let sums = sums.as_chunks::<4>().0.iter();
-            let sums = sums.map(|sum| u32::from_le_bytes(*sum)).collect();
-            self.sums.insert(le64(head, 0) / BLOCK, sums);
+            self.sums.insert(le64(head, 0) / BLOCK, sums.to_vec());
             bytes = rest;
         }
         Ok(())
@@ -132,7 +153,7 @@ impl Known {
                 self.ended = Some(le64(bytes, 0));
                 Ok(())
             }
-            Kind::Kept => records(bytes, size, &mut |record| {
+            Kind::Kept => records(bytes, size, self.kind, &mut |record| {
                 match record {
                     Record::Becomes(sums) => self.became.push(sums.to_vec()),
                     Record::Kept(range, was) => {
@@ -171,7 +192,7 @@ impl Known {
         let contents = [Some(before), marked.as_ref()];
         let contents: Vec<&[u8]> = contents.into_iter().flatten().map(Vec::as_slice).collect();
         let became: Vec<&[u8]> = self.became.iter().map(Vec::as_slice).collect();
-        is_known_by_sectors(now, &contents, &became)
+        self.kind.know_by_sectors(now, &contents, &became)
     }
 }
 
@@ -246,7 +267,7 @@ fn check_record(
                 }
             };
             let is_known = is_as_before
-                || known.sum_of(number) == Some(sum(block))
+                || known.is_after(number, block)
                 || (number == PRIMARY && known.is_known_primary(block));
             if !is_known {
                 return Err(refused(format!(
@@ -270,10 +291,7 @@ pub(crate) fn revert<R: Read>(
     let size = device.size();
     let page = batch::read_page(&mut open().map_err(Error::Undo)?)?;
     check_size(page.size, size)?;
-    let mut known = Known {
-        file: page.number,
-        ..Known::default()
-    };
+    let mut known = Known::new(&page);
     let (_, has_end) =
         batch::read_all(&mut open, &mut |kind, bytes| known.take(kind, bytes, size))?;
     let is_half_way = check_whole(device, &known, &page.uuid)?;
@@ -282,7 +300,7 @@ pub(crate) fn revert<R: Read>(
             if kind != Kind::Kept {
                 return Ok(());
             }
-            records(bytes, size, &mut |record| match record {
+            records(bytes, size, page.sums, &mut |record| match record {
                 Record::Kept(range, was) => each(range, was),
                 Record::Becomes(_) => Ok(()),
             })

@@ -429,11 +429,18 @@ fn an_undo_file_of_another_version_is_called_that() {
         let refused = revert(&device, || Ok(&file[..])).unwrap_err();
         refused.to_string()
     };
-    for begins in [b"EXTUNDO2", b"EXTUNDO3", b"EXTUNDO9"] {
+    for begins in [b"EXTUNDO2", b"EXTUNDO3", b"EXTUNDO8", b"EXTUNDO9"] {
         let why = why(begins);
         assert!(why.contains("another version of extant"), "{why}");
     }
-    for begins in [b"EXTUNDO4", b"EXTUNDO5", b"EXTUNDOX", b"PK\x03\x04    "] {
+    for begins in [
+        b"EXTUNDO4",
+        b"EXTUNDO5",
+        b"EXTUNDO6",
+        b"EXTUNDO7",
+        b"EXTUNDOX",
+        b"PK\x03\x04    ",
+    ] {
         let why = why(begins);
         assert!(why.contains("no undo file"), "{why}");
     }

@@ -22,4 +22,5 @@ mod support;
 mod tune_crashes;
 mod tune_sweep;
 mod tune_unused;
+mod undo_sums;
 mod verity;
