@@ -237,6 +237,20 @@ impl BlockSet {
         }
     }
 
+    /// The first of so many numbers in a row inside `range` that are not members.
+    pub(crate) fn first_gap(&self, range: Range<u64>, len: u64) -> Option<u64> {
+        let mut next = range.start;
+        let mut found = None;
+        self.runs(range.clone(), &mut |run| {
+            if found.is_none() && run.start.saturating_sub(next) >= len {
+                found = Some(next);
+            }
+            next = run.end;
+        });
+        let fits = range.end.saturating_sub(next) >= len;
+        found.or(fits.then_some(next))
+    }
+
     /// The smallest member.
     pub(crate) fn first(&self) -> Option<u64> {
         let mut first = None;

@@ -57,6 +57,15 @@ pub enum Error {
     /// A structure that was to be written cannot be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The device failed while changes were made as a whole: all of them are made, or none.
+    #[error(
+        "{0}: whether the changes are made is not known. All of them are, or none; `extant replay` puts them in place \
+         if they are"
+    )]
+    PerhapsMade(Box<Error>),
+    /// Changes are made as a whole, and the device failed before they were in their places.
+    #[error("{0}: the changes are made, and wait to be put in place, which `extant replay` does")]
+    NotHome(Box<Error>),
     /// It is not done, and the image is as it was.
     #[error("{why}")]
     Refused {

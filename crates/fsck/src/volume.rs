@@ -313,10 +313,10 @@ impl Volume {
             rules: InodeRules::new(sb, &geo),
             device: Arc::clone(&self.device),
             groups: self.groups.clone(),
+            inode_size: u16::try_from(geo.inode_size()).unwrap_or(self.inode_size),
             seed: sb
                 .has_metadata_csum()
                 .then(|| Crc32c::seeded(sb.checksum_seed())),
-            inode_size: self.inode_size,
             sb: sb.clone(),
             geo,
         }

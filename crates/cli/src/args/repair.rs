@@ -136,6 +136,16 @@ pub(crate) struct Tune {
     /// Size of the journal that the feature has_journal makes
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) journal_size: Option<u64>,
+    /// Block from which on the journal is put that the feature has_journal makes, if there is room
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) journal_location: Option<u64>,
+    /// Block device with the journal: one that becomes that of the file system, which has none, or
+    /// the one that it has, with `--features ^has_journal` or another UUID
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["journal_size", "journal_location"])]
+    pub(crate) journal_device: Option<OsString>,
+    /// Bytes of an inode: a power of two, more than now
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) inode_size: Option<u32>,
     /// Size of the orphan file that the feature orphan_file makes
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) orphan_file_size: Option<u64>,
@@ -180,6 +190,9 @@ impl Tune {
             || self.check_interval.is_some()
             || self.last_check.is_some()
             || self.journal_size.is_some()
+            || self.journal_location.is_some()
+            || self.inode_size.is_some()
+            || self.journal_device.is_some()
             || self.orphan_file_size.is_some()
             || self.mmp_interval.is_some()
             || self.stride.is_some()

@@ -25,6 +25,7 @@ mod fallocate;
 mod find;
 mod grep;
 mod info;
+mod journal_device;
 mod like;
 mod links;
 mod ln;

@@ -2,17 +2,18 @@
 
 use super::check::Bars;
 use super::exit_codes::coded;
+use super::journal_device::JournalDevice;
 use super::mkfs::parse_uuid;
-use super::undo::{half_written, keep};
+use super::undo::{half_written, keep, not_in_place};
 use crate::args::{ErrorsDo, Tune, Whereabouts};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, say};
 use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::record::uuid;
 use crate::time::seconds_now_32;
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::dir::HashVersion;
-use extant_format::features::Feature;
+use extant_format::features::{Compat, Feature};
 use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
@@ -58,8 +59,60 @@ fn tune(args: &Tune, location: &Whereabouts) -> Outcome {
     if !args.changes_something() {
         return list(&sb);
     }
-    let settings = settings(args, &sb)?;
-    apply(device, &settings, location.undo.as_deref()).map_err(|e| named(&e))
+    let mut settings = settings(args, &sb)?;
+    let journal = match &args.journal_device {
+        Some(path) => Some(JournalDevice::open(path)?),
+        None => JournalDevice::of(&sb).filter(|_| sb.has_external_journal()),
+    };
+    if let Some(journal) = journal.as_ref().filter(|_| args.journal_device.is_some()) {
+        if location.undo.is_some() {
+            let why = "--undo is of one image, and with --journal-device two devices change";
+            return Err(Failure::usage(why));
+        }
+        take_journal(&mut settings, journal, &sb).map_err(|e| named(&e))?;
+    }
+    let goes = settings
+        .features
+        .contains(&(Feature::Compat(Compat::HAS_JOURNAL), false));
+    if sb.has_external_journal() && goes && journal.is_none() {
+        let image = shown(&image);
+        say(format_args!(
+            "warning: {image}: the device of its journal was not found, and still lists this file system: name it \
+             with --journal-device"
+        ));
+    }
+    let way = Way {
+        undo: location.undo.as_deref(),
+        journal: journal.as_ref(),
+        ..Way::default()
+    };
+    apply(device, &settings, &way).map_err(|e| named(&e))
+}
+
+/// Has a file system without a journal get the one on a device, unless it is the device of the
+/// journal that it has.
+pub(super) fn take_journal(
+    settings: &mut tune::Settings,
+    journal: &JournalDevice,
+    sb: &Superblock,
+) -> Result<(), String> {
+    let feature = Feature::Compat(Compat::HAS_JOURNAL);
+    if sb.has_external_journal() {
+        return if journal.is_of(sb) {
+            Ok(())
+        } else {
+            Err("the device holds another journal than that of the file system".to_owned())
+        };
+    }
+    if sb.features().has(feature) || settings.features.contains(&(feature, false)) {
+        return Err(
+            "the file system has a journal inside: turn that off first (--features ^has_journal)"
+                .to_owned(),
+        );
+    }
+    settings.journal_device = Some(journal.journal_for(sb)?);
+    settings.features.push((feature, true));
+    Ok(())
 }
 
 /// The primary superblock of an image.
@@ -71,12 +124,21 @@ pub(super) fn opened_superblock(image: &OsStr, location: &Whereabouts) -> Outcom
 }
 
 /// Changes settings of an image, which follow from its superblock.
-pub(super) fn change(image: &OsStr, location: &Whereabouts, settings: &tune::Settings) -> Outcome {
+pub(super) fn change(
+    image: &OsStr,
+    location: &Whereabouts,
+    settings: &tune::Settings,
+    journal: Option<&JournalDevice>,
+) -> Outcome {
     let image = whole_image(image)?;
     let device = image.open(&how(location, &image, true));
     let device = device.map_err(Failure::new)?;
     let named = |e: String| Failure::new(format!("{}: {e}", shown(&image)));
-    apply(device, settings, None).map_err(named)
+    let way = Way {
+        journal,
+        ..Way::default()
+    };
+    apply(device, settings, &way).map_err(named)
 }
 
 /// The UUID that a word means.
@@ -91,6 +153,17 @@ pub(super) fn uuid_of(word: &str) -> Result<[u8; 16], String> {
     }
 }
 
+/// How changes are made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Way<'a> {
+    /// The undo file that is kept.
+    pub(super) undo: Option<&'a Path>,
+    /// The device lies in front of another one.
+    pub(super) in_front: bool,
+    /// The device of the journal that comes or goes.
+    pub(super) journal: Option<&'a JournalDevice>,
+}
+
 /// Works changes out and makes them.
 ///
 /// # Errors
@@ -98,10 +171,14 @@ pub(super) fn uuid_of(word: &str) -> Result<[u8; 16], String> {
 pub(super) fn apply(
     device: SharedDevice,
     settings: &tune::Settings,
-    undo: Option<&Path>,
+    way: &Way<'_>,
 ) -> Result<(), String> {
+    let undo = way.undo;
+    let before = superblock_of(&*device).map_err(|e| e.to_string())?;
     let bars = Bars::new("checking");
-    let options = Options::default().now(seconds_now_32());
+    let options = Options::default()
+        .now(seconds_now_32())
+        .in_front(way.in_front);
     let plan = tune::plan(device, settings, options, &bars);
     bars.finish();
     let plan = plan.map_err(|e| e.to_string())?;
@@ -120,8 +197,20 @@ pub(super) fn apply(
     if let Some(path) = undo {
         keep(path, &plan).map_err(|e| e.to_string())?;
     }
+    let after = superblock_of(&*plan.changes.device()).map_err(|e| e.to_string())?;
+    if let Some(journal) = way.journal {
+        journal.before(&before, &after)?;
+    }
     let written = plan.apply();
-    written.map_err(|e| half_written(undo, &e))
+    written.map_err(|e| {
+        if plan.is_whole() {
+            not_in_place(undo, &e)
+        } else {
+            half_written(undo, &e)
+        }
+    })?;
+    way.journal
+        .map_or(Ok(()), |journal| journal.after(&before, &after))
 }
 
 /// The primary superblock: what is not sound is repaired before it is tuned.
@@ -153,6 +242,8 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
         check_interval: args.check_interval.map(|days| days.saturating_mul(86_400)),
         last_check: args.last_check,
         journal_size: args.journal_size,
+        journal_location: args.journal_location,
+        inode_size: args.inode_size,
         orphan_file_size: args.orphan_file_size,
         mmp_interval: args.mmp_interval,
         stride: args.stride,

@@ -84,6 +84,23 @@ pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> St
     format!("{e}. A PART OF THE CHANGES IS WRITTEN: {how}")
 }
 
+/// What to do after changes that are made as a whole could not be.
+pub(super) fn not_in_place(undo: Option<&Path>, e: &extant_fsck::Error) -> String {
+    if !matches!(
+        e,
+        extant_fsck::Error::PerhapsMade(_) | extant_fsck::Error::NotHome(_)
+    ) {
+        return format!("{e}. Nothing is changed");
+    }
+    match undo {
+        Some(undo) => format!(
+            "{e}, or take them back with `extant revert {}` and the image",
+            Escaped::path(undo)
+        ),
+        None => e.to_string(),
+    }
+}
+
 /// The command that takes changes back, as a shell reads it.
 pub(super) fn command(undo: &Path, image: &OsStr, location: &Whereabouts) -> String {
     let mut words = String::from("extant repair ");

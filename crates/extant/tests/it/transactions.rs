@@ -163,7 +163,8 @@ fn give_uuid(transaction: &mut Transaction, uuid: [u8; 16]) -> Result<(), Error>
     };
     transaction.change_closed(|device| {
         let device = SharedDevice::clone(device);
-        let plan = tune::plan(device, &settings, Options::default(), &()).unwrap();
+        let options = Options::default().in_front(true);
+        let plan = tune::plan(device, &settings, options, &()).unwrap();
         assert!(plan.is_complete());
         plan.apply().unwrap();
         Ok(())

@@ -2,6 +2,7 @@
 //! changed.
 
 use super::shown::Shown;
+use super::whole::Whole;
 use super::zeroed::Zeroed;
 use crate::blockset::BlockSet;
 use crate::error::{Error, Result};
@@ -401,6 +402,7 @@ impl Draft {
             moves: self.moves,
             in_use: self.in_use,
             zeroed: self.zeroed,
+            whole: None,
         };
         (self.fixes, count, changes)
     }
@@ -434,6 +436,8 @@ pub struct Changes {
     in_use: Option<InUse>,
     /// The device below the first step, if parts of it are zeroed before that.
     zeroed: Option<Arc<Shown<Zeroed>>>,
+    /// How they are made as a whole, if they are.
+    whole: Option<Whole>,
 }
 
 /// Bytes of files that are copied, in whole blocks.
@@ -582,6 +586,44 @@ impl Changes {
         Ok(())
     }
 
+    /// Has the changes of a sound file system made as a whole, where that is possible. `survey` is
+    /// of the file system afterwards.
+    pub(super) fn make_whole(&mut self, survey: &Survey) -> Result<()> {
+        self.whole = Whole::of(self, survey)?;
+        Ok(())
+    }
+
+    /// How they are made as a whole, if they are.
+    pub(super) fn whole(&self) -> Option<&Whole> {
+        self.whole.as_ref()
+    }
+
+    /// The clusters that were in use before anything changed, if that was noted.
+    pub(super) fn in_use(&self) -> Option<&BlockSet> {
+        self.in_use.as_ref().map(|in_use| &*in_use.clusters)
+    }
+
+    /// Blocks that hold something else when all is written, ascending, once what is zeroed before
+    /// the first step is.
+    pub(super) fn over_zeros(&self) -> impl Iterator<Item = Result<Change>> + '_ {
+        let blocks = written_blocks(&self.steps).into_iter();
+        differing(blocks, self.block_size, self.below(), &*self.overlay)
+    }
+
+    /// What the first step lies over.
+    fn below(&self) -> &dyn BlockDevice {
+        let zeroed = self.zeroed.as_ref();
+        zeroed.map_or(&*self.base, |zeroed| &**zeroed as &dyn BlockDevice)
+    }
+
+    /// What the block that begins at a byte holds when all is written.
+    pub(super) fn content(&self, offset: u64) -> Result<Vec<u8>> {
+        let len = u64::from(self.block_size).min(self.base.size().saturating_sub(offset));
+        let mut bytes = vec![0; len as usize];
+        self.overlay.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// How many steps there are.
     pub(super) fn steps_count(&self) -> usize {
         self.steps.len()
@@ -600,9 +642,7 @@ impl Changes {
         are: &dyn Fn(u64) -> bool,
     ) -> impl Iterator<Item = Result<Change>> + '_ {
         let below = index.checked_sub(1).and_then(|i| self.steps.get(i));
-        let first = self.zeroed.as_ref();
-        let first = first.map_or(&*self.base, |zeroed| &**zeroed as &dyn BlockDevice);
-        let below = below.map_or(first, |step| &**step as &dyn BlockDevice);
+        let below = below.map_or(self.below(), |step| &**step as &dyn BlockDevice);
         let step = self.steps.get(index).unwrap_or(&self.overlay);
         let mut blocks = step.written_blocks();
         blocks.retain(|block| are(block * u64::from(self.block_size)));
@@ -617,16 +657,16 @@ impl Changes {
         Ok(bytes)
     }
 
-    /// The bytes at which blocks begin that are written in some step or zeroed before, and that of
-    /// the primary superblock, which is always.
+    /// The bytes at which blocks begin that are written in some step or zeroed before, or that the
+    /// log takes where all is made as a whole, and that of the primary superblock, which is always.
     pub(super) fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let size = u64::from(self.block_size);
-        let mut blocks = written_blocks(&self.steps);
-        let primary = SUPERBLOCK_OFFSET / size.max(1);
-        if let Err(at) = blocks.binary_search(&primary) {
-            blocks.insert(at, primary);
-        }
-        self.blocks(blocks).map(move |block| block * size)
+        let mut blocks: BTreeSet<u64> = written_blocks(&self.steps).into_iter().collect();
+        let log = self.whole.iter().flat_map(Whole::log);
+        blocks.extend(log.map(|offset| offset / size.max(1)));
+        blocks.insert(SUPERBLOCK_OFFSET / size.max(1));
+        self.blocks(blocks.into_iter().collect())
+            .map(move |block| block * size)
     }
 
     /// Whether no block changes.

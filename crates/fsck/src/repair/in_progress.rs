@@ -1,4 +1,7 @@
-//! Writing a plan, so that what a crash leaves is recognised and no worse.
+//! Writing a plan in steps, so that what a crash leaves is recognised and no worse.
+//!
+//! What changes of a sound file system is written as a whole instead, where there is room:
+//! see [`whole`](super::whole).
 //!
 //! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If
 //! it still said so between two of the writes, a crash there would leave a mixture that is mounted

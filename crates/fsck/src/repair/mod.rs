@@ -17,6 +17,7 @@
 //! | `zeroed` | parts of a device that are zeroed before all else |
 //! | `undo` | files that take changes back |
 //! | `in_progress` | writing: in which order, and what the superblock says meanwhile |
+//! | `whole` | writing what changes of a sound file system as a whole |
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
@@ -85,6 +86,7 @@ mod trial;
 pub mod trim;
 pub mod tune;
 mod undo;
+mod whole;
 mod work;
 mod xattrs;
 mod zeroed;

@@ -10,6 +10,8 @@ pub struct Options {
     pub allow_loss: bool,
     /// Give up what waits in a journal that cannot be replayed.
     pub discard_journal: bool,
+    /// Write changes of settings to their places at once: for a device in front of another one.
+    pub in_front: bool,
 }
 
 impl Options {
@@ -32,6 +34,14 @@ impl Options {
     #[must_use]
     pub const fn discard_journal(mut self, on: bool) -> Self {
         self.discard_journal = on;
+        self
+    }
+
+    /// Write changes of settings to their places at once, and not by a log in free blocks: for a
+    /// device in front of another one, from which all that changed goes there as a whole.
+    #[must_use]
+    pub const fn in_front(mut self, on: bool) -> Self {
+        self.in_front = on;
         self
     }
 }

@@ -118,6 +118,20 @@ fn plan_over(
 impl Plan {
     pub(super) fn new(draft: Draft, survey: Survey) -> Self {
         let (fixes, fixes_count, changes) = draft.into_parts();
+        Self::of_parts(fixes, fixes_count, changes, survey)
+    }
+
+    /// A plan for a sound file system, which is made as a whole where that is possible and asked
+    /// for.
+    pub(super) fn of_sound(draft: Draft, survey: Survey, as_a_whole: bool) -> Result<Self> {
+        let (fixes, fixes_count, mut changes) = draft.into_parts();
+        if as_a_whole {
+            changes.make_whole(&survey)?;
+        }
+        Ok(Self::of_parts(fixes, fixes_count, changes, survey))
+    }
+
+    fn of_parts(fixes: Vec<Fix>, fixes_count: u64, changes: Changes, survey: Survey) -> Self {
         Self {
             fixes,
             fixes_count,
@@ -149,19 +163,33 @@ impl Plan {
         }
     }
 
-    /// Writes the changes and makes them durable. First what files hold is copied where that moves.
-    /// Then, each after a flush, the superblock says that a check is due, if it said that all was
-    /// well; what waits in a journal is written home, a superblock that waits in it last; then the
-    /// journal is empty, then the superblock says that nothing waits; everything else is written;
-    /// and the superblock as it is to be. What a crash leaves before the end asks for a check, can
-    /// be repaired again, or restored from the undo file; what a journal held is not lost, and no
-    /// journal is replayed over what was mended.
+    /// Whether the changes are made as a whole: whatever write is the last, either none of them are
+    /// made, or all of them are, and are put in place by the next opening for writing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.changes.whole().is_some()
+    }
+
+    /// Writes the changes and makes them durable. Those that are made as a whole go to free blocks
+    /// first, and count from one write of the superblock on.
+    ///
+    /// Of others, first what files hold is copied where that moves. Then, each after a flush, the
+    /// superblock says that a check is due, if it said that all was well; what waits in a journal is
+    /// written home, a superblock that waits in it last; then the journal is empty, then the
+    /// superblock says that nothing waits; everything else is written; and the superblock as it is
+    /// to be. What a crash leaves before the end asks for a check, can be repaired again, or
+    /// restored from the undo file; what a journal held is not lost, and no journal is replayed over
+    /// what was mended.
     ///
     /// # Errors
     /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the
-    /// device: a part of the changes may have been written then.
+    /// device: a part of the changes may have been written then. Of those that are made as a whole:
+    /// none are made then, but with [`Error::PerhapsMade`] and [`Error::NotHome`].
     pub fn apply(&self) -> Result<()> {
         self.may_be_written()?;
-        in_progress::write(&self.changes)
+        match self.changes.whole() {
+            Some(whole) => whole.write(&self.changes),
+            None => in_progress::write(&self.changes),
+        }
     }
 }

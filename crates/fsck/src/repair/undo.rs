@@ -31,6 +31,7 @@
 
 use super::draft::Changes;
 use super::in_progress;
+use super::whole::Whole;
 use crate::error::{Error, Result};
 use crate::undo::{SECTOR, Sums, half_way};
 use extant_blockdev::BlockDevice;
@@ -121,6 +122,9 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let mut before = vec![0; len];
     base.read_at(offset, &mut before)?;
     let is_primary = offset == in_progress::primary(size);
+    if let Some(whole) = changes.whole() {
+        return kept_by_whole(changes, whole, offset, before, is_primary);
+    }
     let last = changes.steps_count().saturating_sub(1);
     let after = changes.after_step(last, offset, len)?;
     let mut others = Vec::new();
@@ -147,6 +151,43 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
             if meanwhile != before && !others.contains(&sums) {
                 others.push(sums);
             }
+        }
+    }
+    let is_same = others.is_empty() && !is_primary;
+    Ok((!is_same).then_some(Record {
+        offset,
+        before,
+        others,
+    }))
+}
+
+/// What is kept of a block where changes are made as a whole: the log, or the block itself, is
+/// written once, but for the superblock.
+fn kept_by_whole(
+    changes: &Changes,
+    whole: &Whole,
+    offset: u64,
+    before: Vec<u8>,
+    is_primary: bool,
+) -> Result<Option<Record>> {
+    let after = match whole.in_log(changes, offset)? {
+        Some(content) => content,
+        None => changes.content(offset)?,
+    };
+    let mut contents = Vec::new();
+    if is_primary {
+        contents = whole.primaries(&before, &after);
+    }
+    if changes.is_zeroed_first(offset) {
+        contents.push(vec![0; before.len()]);
+    }
+    contents.push(after);
+    contents.retain(|content| *content != before);
+    let mut others: Vec<Vec<u8>> = Vec::new();
+    for content in contents {
+        let sums = SUMS.of_sectors(&content);
+        if !others.contains(&sums) {
+            others.push(sums);
         }
     }
     let is_same = others.is_empty() && !is_primary;

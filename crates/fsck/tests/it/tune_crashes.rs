@@ -1,5 +1,5 @@
-//! Tuning that is cut off while checksums get another start: what is left says that it is not
-//! sound, can be taken back, and can be repaired without a loss.
+//! Tuning in steps that is cut off while checksums get another start: what is left says that it is
+//! not sound, can be taken back, and can be repaired without a loss.
 
 use crate::support::check_bytes;
 use extant_blockdev::{BlockDevice, MemoryDevice};
@@ -60,7 +60,10 @@ fn plan(device: Arc<FaultDevice>) -> Plan {
         uuid: Some(UUID),
         ..tune::Settings::default()
     };
-    let plan = tune::plan(device, &settings, repair::Options::default(), &()).unwrap();
+    // As where there is no room for a log.
+    let options = repair::Options::default().in_front(true);
+    let plan = tune::plan(device, &settings, options, &()).unwrap();
+    assert!(!plan.is_whole());
     assert!(plan.is_complete());
     plan
 }

@@ -32,7 +32,7 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Outcome {
         label: Some(cut(label.as_bytes())),
         ..Settings::default()
     };
-    tune::change(place.image(), &place.location, &settings)
+    tune::change(place.image(), &place.location, &settings, None)
 }
 
 /// A label, cut to what there is room for, which is said.

@@ -92,7 +92,7 @@ fn widen(place: &Place, sb: &Superblock, wide: bool) -> Outcome {
     let mut output = Output::new();
     writeln!(output, "Converting the filesystem to {bits}-bit.")?;
     output.finish()?;
-    tune::change(place.image(), &place.location, &settings)?;
+    tune::change(place.image(), &place.location, &settings, None)?;
     let mut output = Output::new();
     let (blocks, unit) = (sb.blocks_count(), sb.block_size().bytes() / 1024);
     let name = place.shown();

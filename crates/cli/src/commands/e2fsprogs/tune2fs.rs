@@ -4,10 +4,12 @@ use super::e2label::cut;
 use super::number::integer;
 use super::place::Place;
 use super::{getopt, header, text_of, usage, version_of};
+use crate::commands::journal_device::JournalDevice;
 use crate::commands::mkfs::parse_uuid;
 use crate::commands::tune;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::size;
 use crate::time::{parse_date, seconds_now};
 use extant::Escaped;
 use extant_format::features::{Compat, Feature};
@@ -26,7 +28,7 @@ Usage: tune2fs [-c max_mounts_count] [-e errors_behavior] [-f] [-g group]
 \t[-r reserved_blocks_count] [-u user] [-C mount_count]
 \t[-L volume_label] [-M last_mounted_dir] [-O [^]feature[,...]]
 \t[-Q quota_options] [-E extended-option[,...]]
-\t[-T last_check_time] [-U UUID] device";
+\t[-T last_check_time] [-U UUID] [-I new_inode_size] device";
 
 /// Settings in the order in which they are told of, whatever the order of options.
 const ORDER: &str = "cCegimrTu";
@@ -41,6 +43,10 @@ struct Asked {
     is_forced: bool,
     adds_journal: bool,
     percent: Option<f64>,
+    /// Where the journal is to lie: a block, or bytes with a unit.
+    location: Option<String>,
+    /// The device of the journal.
+    journal: Option<String>,
     settings: Settings,
     /// What is told of the settings.
     told: Vec<(char, String)>,
@@ -159,6 +165,13 @@ impl Asked {
                 );
             }
             'U' => self.settings.uuid = Some(uuid(text)?),
+            'I' => {
+                let size = integer(text).and_then(|size| u32::try_from(size).ok());
+                let size = size.filter(|size| size.is_power_of_two());
+                let size = size.ok_or_else(|| bad("inode size"))?;
+                self.settings.inode_size = Some(size);
+                self.tell('I', format!("Setting inode size {size}"));
+            }
             'o' => self.take_mount_options(text)?,
             'O' => self.take_features(text)?,
             'J' => self.take_journal(text)?,
@@ -225,7 +238,13 @@ impl Asked {
                     let size = size.ok_or_else(|| bad("write how many megabytes"))?;
                     self.settings.journal_size = Some(size);
                 }
-                _ => return Err(bad("a journal is made inside, of size=MEGABYTES")),
+                Some(("device", device)) => self.journal = Some(device.to_owned()),
+                Some(("location", place)) => self.location = Some(place.to_owned()),
+                _ => {
+                    return Err(bad(
+                        "there are size=MEGABYTES, location=BLOCK and device=DEVICE",
+                    ));
+                }
             }
         }
         Ok(())
@@ -318,13 +337,42 @@ impl Asked {
                 format!("Setting reserved blocks percentage to {percent}% ({blocks} blocks)"),
             );
         }
+        if self.settings.inode_size == Some(sb.inode_size()) {
+            let why = format!("The inode size is already {}", sb.inode_size());
+            return Err(Failure::new(why));
+        }
+        if let Some(location) = &self.location {
+            let shift = sb.block_size().log2();
+            let block = integer(location).or_else(|| Some(size::parse(location).ok()? >> shift));
+            let bad = || Failure::usage(format!("bad journal location - {location}"));
+            self.settings.journal_location = Some(block.ok_or_else(bad)?);
+        }
         let Self {
-            settings, mut told, ..
+            mut settings,
+            mut told,
+            journal: device,
+            is_forced,
+            ..
         } = self;
         if settings == Settings::default() {
             return Ok(());
         }
-        tune::change(place.image(), &place.location, &settings)?;
+        let journal = match &device {
+            Some(path) => Some(JournalDevice::open(path.as_ref())?),
+            None => JournalDevice::of(sb),
+        };
+        if let Some(journal) = journal.as_ref().filter(|_| device.is_some()) {
+            tune::take_journal(&mut settings, journal, sb).map_err(Failure::new)?;
+        }
+        let has_journal = (Feature::Compat(Compat::HAS_JOURNAL), false);
+        let goes = sb.has_external_journal() && settings.features.contains(&has_journal);
+        if goes && journal.is_none() && !is_forced {
+            return Err(Failure::new(
+                "Cannot locate journal device. It was NOT removed\n\
+                 Use -f option to remove missing journal device.",
+            ));
+        }
+        tune::change(place.image(), &place.location, &settings, journal.as_ref())?;
         let mut output = Output::new();
         told.sort_by_key(|(letter, _)| ORDER.find(*letter).unwrap_or(ORDER.len()));
         for (_, line) in told {
@@ -337,7 +385,6 @@ impl Asked {
 /// Why an option is not understood, though the real program has it.
 fn refused(letter: char) -> Option<&'static str> {
     Some(match letter {
-        'I' => "the size of inodes is not changed: make the file system anew",
         's' => "this old option is -O sparse_super now",
         'z' => "undo files of e2undo are not written: `extant tune --undo` writes its own",
         _ => return None,

@@ -190,7 +190,11 @@ impl Run<'_> {
         drop(session.fs);
         let given = self.transaction.change_closed(|device| {
             let device = SharedDevice::clone(device);
-            tune::apply(device, &settings, None).map_err(NotGiven::Refused)
+            let way = tune::Way {
+                in_front: true,
+                ..tune::Way::default()
+            };
+            tune::apply(device, &settings, &way).map_err(NotGiven::Refused)
         });
         self.place = place_of(&self.transaction, &image, &self.place);
         given.map_err(|e| match e {

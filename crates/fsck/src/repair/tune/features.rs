@@ -3,7 +3,7 @@
 //! Those on which other structures depend come first, in an order in which each finds what it
 //! needs; then those of which the superblock alone says something.
 
-use super::{Settings, Tuning, checksums, files, refused, wide};
+use super::{Settings, Tuning, checksums, external, files, inode_size, refused, wide};
 use crate::error::Result;
 use crate::inode_table::kind_of;
 use crate::report::Sink;
@@ -135,6 +135,9 @@ pub(super) fn switch_all(tuning: &mut Tuning<'_>, settings: &Settings) -> Result
     if comes(tuning, FILETYPE) {
         types_on(tuning)?;
     }
+    if let Some(bytes) = settings.inode_size {
+        inode_size::grow(tuning, bytes)?;
+    }
     let (kinds, _) = quota_kinds(tuning, &wanted);
     let has_projects = tuning.survey.volume.sb.quota_inodes()[2].is_some();
     let makes_projects = kinds[2] == Some(true) && !has_projects;
@@ -163,11 +166,13 @@ pub(super) fn switch_all(tuning: &mut Tuning<'_>, settings: &Settings) -> Result
         wide::widen(tuning)?;
     }
     loose(tuning, &wanted)?;
-    if comes(tuning, JOURNAL) {
-        files::journal_on(tuning, settings.journal_size)?;
-    } else if settings.journal_size.is_some() {
+    if let (true, Some(journal)) = (comes(tuning, JOURNAL), &settings.journal_device) {
+        external::on(tuning, journal)?;
+    } else if comes(tuning, JOURNAL) {
+        files::journal_on(tuning, settings.journal_size, settings.journal_location)?;
+    } else if settings.journal_size.is_some() || settings.journal_location.is_some() {
         return Err(refused(
-            "there is a journal, whose size is not changed: turn it off first, and on again with a size",
+            "there is a journal, whose size and place are not changed: turn it off first, and on again with a size",
         ));
     }
     if comes(tuning, ORPHAN_FILE) {
@@ -340,6 +345,9 @@ fn may_be_plain(tuning: &Tuning<'_>, sb: &Superblock, feature: Feature, on: bool
         (CASEFOLD, false) if any(tuning, |_, flags| flags.contains(InodeFlags::CASEFOLD))? => {
             "there are directories whose names are folded (chattr +F)"
         }
+        (FLEX_BG, false) if !lie_in_their_groups(tuning) => {
+            "bitmaps or inode tables lie in other groups than their own"
+        }
         (HUGE_FILE, false) if any(tuning, |_, flags| flags.contains(InodeFlags::HUGE_FILE))? => {
             "there are files of 2 TiB or more"
         }
@@ -357,6 +365,32 @@ fn may_be_plain(tuning: &Tuning<'_>, sb: &Superblock, feature: Feature, on: bool
         _ => return Ok(()),
     };
     Err(refused(why))
+}
+
+/// Whether bitmaps and inode tables lie in the groups that they are of.
+fn lie_in_their_groups(tuning: &Tuning<'_>) -> bool {
+    let volume = &tuning.survey.volume;
+    let table = u64::from(volume.geo.inode_table_blocks());
+    volume
+        .geo
+        .groups()
+        .zip(&volume.groups)
+        .all(|(group, state)| {
+            let (first, last) = (
+                volume.geo.group_first_block(group),
+                volume.geo.group_last_block(group),
+            );
+            let (Ok(first), Ok(last)) = (first, last) else {
+                return false;
+            };
+            let desc = &state.desc;
+            let table = desc.inode_table.get()..desc.inode_table.get() + table;
+            let own = first.get()..last.get() + 1;
+            let bitmaps = [desc.block_bitmap, desc.inode_bitmap];
+            bitmaps.iter().all(|at| own.contains(&at.get()))
+                && own.start <= table.start
+                && table.end <= own.end
+        })
 }
 
 /// What is asked of an inode.

@@ -7,11 +7,13 @@ use super::super::map_builder::Builder;
 use super::super::options::Options;
 use super::super::quota;
 use super::super::resize::open_tables;
+use super::super::space::Space;
 use super::super::special::{clean_mmp, write_mmp};
 use super::super::system_files::without_orphan_file;
 use super::super::work::Work;
 use super::features::switch_raw;
 use super::{Tuning, refused};
+use crate::blockset::BlockSet;
 use crate::error::Result;
 use crate::inode::fs_seed;
 use crate::maps::Run;
@@ -26,6 +28,7 @@ use extant_format::orphan_file::{self, block_seed};
 use extant_format::superblock::Superblock;
 use extant_format::{Ino, Pblk};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const MMP: Feature = Feature::Incompat(Incompat::MMP);
 /// Seconds between two updates of multiple-mount protection.
@@ -130,13 +133,21 @@ fn no_room() -> crate::Error {
     refused("there is no room for it")
 }
 
-/// Maps so many blocks, as far as possible in one piece.
-fn allocate(work: &mut Work<'_>, ino: Ino, blocks: u64) -> Result<Vec<Run>> {
+/// Maps so many blocks, as far as possible in one piece, or from the block `goal` on.
+fn allocate(work: &mut Work<'_>, ino: Ino, blocks: u64, goal: Option<u64>) -> Result<Vec<Run>> {
     let ratio = work.volume().cluster_ratio();
+    let pieces = match goal {
+        Some(goal) => clusters_behind(work, goal, blocks.div_ceil(ratio))?,
+        None => Vec::new(),
+    };
+    let mut chosen = pieces.into_iter().flatten();
     let mut runs: Vec<Run> = Vec::new();
     let mut lblk = 0;
     while lblk < blocks {
-        let at = work.new_block()?.ok_or_else(no_room)?;
+        let at = match chosen.next() {
+            Some(cluster) => work.volume().block_of_cluster(cluster),
+            None => work.new_block()?.ok_or_else(no_room)?,
+        };
         let len = ratio.min(blocks - lblk) as u32;
         match runs.last_mut() {
             Some(last) if last.pblk + u64::from(last.len) == at.get() => last.len += len,
@@ -155,6 +166,42 @@ fn allocate(work: &mut Work<'_>, ino: Ino, blocks: u64) -> Result<Vec<Run>> {
     let size = blocks * u64::from(work.volume().block_size().bytes());
     work.edit_inode(ino, |inode, _| inode.size = size)?;
     Ok(runs)
+}
+
+/// So many free clusters from a block on, which are no longer free; fewer if there are not so many.
+fn clusters_behind(work: &mut Work<'_>, goal: u64, clusters: u64) -> Result<Vec<Range<u64>>> {
+    let volume = work.volume();
+    if !volume.physical().contains(&goal) {
+        let end = volume.geo.blocks_count();
+        return Err(refused(&format!(
+            "block {goal} is none of the {end} of the file system"
+        )));
+    }
+    let all = 0..volume.geo.clusters_count();
+    let mut used = work.survey.used.clone();
+    if let Some(before) = work.draft.in_use() {
+        before.runs(all.clone(), &mut |run| used.add(run));
+    }
+    let mut next = volume.cluster_of(goal);
+    let mut left = clusters;
+    let mut pieces = Vec::new();
+    let mut take = |gap: Range<u64>| {
+        let len = left.min(gap.end.saturating_sub(gap.start));
+        if len > 0 {
+            pieces.push(gap.start..gap.start + len);
+            left -= len;
+        }
+    };
+    used.runs(next..all.end, &mut |run| {
+        take(next..run.start);
+        next = run.end;
+    });
+    take(next..all.end);
+    let mut taken = BlockSet::default();
+    pieces.iter().for_each(|piece| taken.add(piece.clone()));
+    let space = std::mem::replace(&mut work.space, Space::new());
+    work.space = space.besides(&taken);
+    Ok(pieces)
 }
 
 fn blocks_of(runs: &[Run]) -> impl Iterator<Item = Pblk> + '_ {
@@ -192,7 +239,7 @@ pub(super) fn orphan_file_on(tuning: &mut Tuning<'_>, size: Option<u64>) -> Resu
     let blocks = blocks.next_multiple_of(ratio);
     let mut work = Work::new(&tuning.survey, tuning.draft, tuning.options);
     blank(&mut work, ino)?;
-    let runs = allocate(&mut work, ino, blocks)?;
+    let runs = allocate(&mut work, ino, blocks, None)?;
     let volume = work.volume();
     for at in blocks_of(&runs) {
         let seed = volume.seed.map(|_| block_seed(fs_seed(volume), ino, 0, at));
@@ -234,8 +281,13 @@ fn default_journal(blocks: u64) -> Option<u64> {
     Some(found.map_or(256 * K, |(_, journal)| *journal))
 }
 
-/// Makes a journal of `size` bytes, or of as many as suit the file system.
-pub(super) fn journal_on(tuning: &mut Tuning<'_>, size: Option<u64>) -> Result<()> {
+/// Makes a journal of `size` bytes, or of as many as suit the file system, from the block `goal`
+/// on.
+pub(super) fn journal_on(
+    tuning: &mut Tuning<'_>,
+    size: Option<u64>,
+    goal: Option<u64>,
+) -> Result<()> {
     let sb = tuning.survey.volume.sb.clone();
     let bytes = u64::from(sb.block_size().bytes());
     let blocks = match size {
@@ -254,7 +306,7 @@ pub(super) fn journal_on(tuning: &mut Tuning<'_>, size: Option<u64>) -> Result<(
     }
     let mut work = Work::new(&tuning.survey, tuning.draft, tuning.options);
     blank(&mut work, Ino::JOURNAL)?;
-    let runs = allocate(&mut work, Ino::JOURNAL, blocks)?;
+    let runs = allocate(&mut work, Ino::JOURNAL, blocks, goal)?;
     let volume = work.volume();
     for (i, at) in blocks_of(&runs).enumerate() {
         if i == 0 {

@@ -8,15 +8,20 @@
 //! | `features` | features turned on and off, in an order in which each finds what it needs |
 //! | `checksums` | checksums of metadata and of descriptors, and their absence |
 //! | `directories` | directories with room for checksums, or without |
+//! | `external` | a journal on a device of its own |
+//! | `inode_size` | larger inodes, in tables in other places |
 //! | `files` | the journal, the orphan file, quota files, multiple-mount protection |
 //! | `wide` | descriptors of 64 bytes, and of 32 |
 
 mod checksums;
 mod directories;
+mod external;
 mod features;
 mod files;
+mod inode_size;
 mod wide;
 
+pub use external::{ExternalJournal, dismiss, enlist, external_journal, holds_journal_of};
 pub use features::{Switch, switch};
 
 use super::draft::Draft;
@@ -82,6 +87,12 @@ pub struct Settings {
     pub features: Vec<(Feature, bool)>,
     /// Bytes of the journal, where one is made; by default as many as suit the file system.
     pub journal_size: Option<u64>,
+    /// The block from which on the journal is put, where one is made and there is room.
+    pub journal_location: Option<u64>,
+    /// The journal on a device of its own, where one is given.
+    pub journal_device: Option<ExternalJournal>,
+    /// Bytes of an inode: a power of two, as many as now or more.
+    pub inode_size: Option<u32>,
     /// Bytes of the orphan file, where one is made; by default as many as suit the file system.
     pub orphan_file_size: Option<u64>,
     /// Quota files of users, groups and projects, on or off.
@@ -211,7 +222,7 @@ pub fn plan(
     Ok(Plan {
         losses,
         losses_count: count,
-        ..Plan::new(draft, survey)
+        ..Plan::of_sound(draft, survey, !options.in_front)?
     })
 }
 
