@@ -532,9 +532,16 @@ const REFUSALS: &[&str] = &[
     "cannot be turned on here",
     "cannot be turned off here",
     "metadata_csum_seed needs metadata_csum",
-    "lie in other groups than their own",
     "metadata_csum does what uninit_bg does",
     "metadata_csum and uninit_bg exclude each other",
+    "orphan_file needs a journal",
+    "have no room for the number of a project",
+    "have no room for more fields",
+    "lie in other groups than their own",
+    "descriptors would take",
+    "are built anew beside what they are",
+    "free ones in a row",
+    "there is no room for it",
 ];
 
 fn may_be_refused(why: &str) -> bool {
