@@ -42,6 +42,10 @@ step "the stable library"
 cargo check --locked -p extant -p extant-capi
 cargo check --locked -p extant-capi --no-default-features
 
+# What a registry would get, and licences of what it depends on.
+step "packages"
+cargo xtask packages
+
 step "build"
 # With the tests, whose dependencies have other features than the programs alone: otherwise all is built twice. What tests have
 # judged by e2fsck is judged by `extant check` too.

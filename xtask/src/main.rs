@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`, `boot`, `builders`, `everywhere`.
+//! `deleted`, `boot`, `builders`, `everywhere`, `packages`.
 
 mod boot;
 mod builders;
@@ -13,6 +13,7 @@ mod deleted;
 mod everywhere;
 mod guest;
 mod instructions;
+mod packages;
 mod programs;
 mod record;
 mod verity;
@@ -45,6 +46,7 @@ Chores:
   everywhere
             Packages, other compilers, other systems and languages: what is too heavy for the test run
   geometry  Random options of mkfs beside mke2fs
+  packages  What a registry would get, and what that depends on
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
 
@@ -147,6 +149,8 @@ fn main() -> ExitCode {
         Some("deleted") => deleted::deleted(&root(), &args[1..]),
         Some("everywhere") if help => say(everywhere::HELP),
         Some("everywhere") => everywhere::everywhere(&root(), &args[1..]),
+        Some("packages") if help => say(packages::HELP),
+        Some("packages") => packages::packages(&root()),
         Some("geometry") if help => say(GEOMETRY_HELP),
         Some("geometry") => geometry(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),

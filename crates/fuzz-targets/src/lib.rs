@@ -114,3 +114,19 @@ fn sized(bytes: &[u8], len: usize) -> Vec<u8> {
     all.resize(len, 0);
     all
 }
+
+/// Examples that people see first must compile. They stand here, as this crate has all the others
+/// and no package, which would not have these files.
+#[cfg(doctest)]
+mod readmes {
+    #[doc = include_str!("../../../README.md")]
+    struct Workspace;
+    #[doc = include_str!("../../blockdev/README.md")]
+    struct Blockdev;
+    #[doc = include_str!("../../format/README.md")]
+    struct Format;
+    #[doc = include_str!("../../fsck/README.md")]
+    struct Fsck;
+    #[doc = include_str!("../../mkfs/README.md")]
+    struct Mkfs;
+}

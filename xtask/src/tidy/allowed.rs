@@ -133,6 +133,14 @@ pub(super) const ADAPTERS: &[&str] = &[
     "crates/cli/src/",
 ];
 
+/// Crates that no registry gets.
+pub(super) const UNPUBLISHED: &[&str] = &[
+    "extant-bench",
+    "extant-fuzz-targets",
+    "extant-testkit",
+    "xtask",
+];
+
 /// For each crate of ours, the crates of ours that it may depend on. Not listed: must not exist.
 /// The testkit comes on top for tests.
 pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
@@ -205,6 +213,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-fsck",
             "extant-host",
             "extant-image",
+            "extant-mkfs",
             "extant-sync",
             "extant-verity",
         ],

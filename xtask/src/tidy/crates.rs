@@ -31,7 +31,16 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
     for folder in folders {
         let path = format!("{folder}/Cargo.toml");
         match fs::read_to_string(root.join(&path)) {
-            Ok(text) => check_manifest(&text, &mut |what| note(&path, what)),
+            Ok(text) => {
+                check_manifest(&text, &mut |what| note(&path, what));
+                let files = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
+                let is_published = !text.contains("\npublish = false");
+                for file in files.iter().filter(|_| is_published) {
+                    if !root.join(&folder).join(file).is_file() {
+                        note(&path, format!("is published, and has no {file} beside it"));
+                    }
+                }
+            }
             Err(e) => note(&path, e.to_string()),
         }
     }
@@ -51,6 +60,7 @@ pub(super) fn check_manifest(text: &str, note: &mut dyn FnMut(String)) {
     if manifest.description.is_empty() {
         note("has no description".to_owned());
     }
+    published(text, &manifest, note);
     let Some((_, may)) = allowed::DEPENDENCIES.iter().find(|(n, _)| *n == name) else {
         if name != "xtask" {
             note(format!(
@@ -70,6 +80,47 @@ pub(super) fn check_manifest(text: &str, note: &mut dyn FnMut(String)) {
                     "{name} must not depend on {dependency} ([{section}])"
                 ));
             }
+        }
+    }
+}
+
+/// Checks what a registry wants of a crate, unless that is never published.
+fn published(text: &str, manifest: &Manifest, note: &mut dyn FnMut(String)) {
+    let has = |line: &str| text.lines().any(|own| own == line);
+    let name = manifest.name.as_str();
+    let is_unpublished = has("publish = false");
+    if is_unpublished != allowed::UNPUBLISHED.contains(&name) {
+        note("says `publish = false`, or does not, unlike allowed.rs".to_owned());
+    }
+    if is_unpublished {
+        return;
+    }
+    for needed in [
+        "readme = \"README.md\"",
+        "repository.workspace = true",
+        "rust-version.workspace = true",
+    ] {
+        if !has(needed) {
+            note(format!("is published, and has no line {needed}"));
+        }
+    }
+    for key in ["keywords = [", "categories = [", "include = [\"/src\", "] {
+        if !text.lines().any(|line| line.starts_with(key)) {
+            note(format!("is published, and has no line {key}...]"));
+        }
+    }
+    let keywords = text.lines().find(|line| line.starts_with("keywords = "));
+    if keywords.is_some_and(|line| line.matches('"').count() > 10) {
+        note("has more than five keywords, which a registry refuses".to_owned());
+    }
+    // With a version it would have to be published first, and some of these stand above.
+    let dev = text.split("[dev-dependencies]").nth(1).unwrap_or_default();
+    let dev = dev.split("\n[").next().unwrap_or_default();
+    for line in dev.lines().filter(|line| line.starts_with("extant")) {
+        if line.contains("workspace = true") || line.contains("version") {
+            note(format!(
+                "{line}: name it by path alone, so that packages leave it out"
+            ));
         }
     }
 }
@@ -131,7 +182,9 @@ mod tests {
 
     fn findings(name: &str, dependencies: &str) -> Vec<String> {
         let text = format!(
-            "[package]\nname = \"{name}\"\ndescription = \"x\"\nlicense.workspace = true\n\n\
+            "[package]\nname = \"{name}\"\ndescription = \"x\"\nlicense.workspace = true\n\
+             rust-version.workspace = true\nrepository.workspace = true\nreadme = \"README.md\"\n\
+             keywords = [\"a\"]\ncategories = [\"b\"]\ninclude = [\"/src\", \"/README.md\"]\n\n\
              [lints]\nworkspace = true\n\n{dependencies}"
         );
         let mut found = Vec::new();
@@ -157,6 +210,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_registry_would_refuse_is_found() {
+        for (form, what) in [
+            (
+                "[dev-dependencies]\nextant-testkit.workspace = true",
+                "by path alone",
+            ),
+            ("publish = false", "publish = false"),
+        ] {
+            let found = findings("extant-mkfs", form);
+            assert_eq!(found.len(), 1, "{form}: {found:?}");
+            assert!(found[0].contains(what), "{found:?}");
+        }
+        assert!(findings("extant-bench", "")[0].contains("publish = false"));
+    }
+
+    #[test]
     fn what_the_order_allows_passes() {
         assert!(
             findings(
@@ -165,7 +234,7 @@ mod tests {
             )
             .is_empty()
         );
-        let tests = "[dev-dependencies]\nextant-testkit.workspace = true";
+        let tests = "[dev-dependencies]\nextant-testkit = { path = \"../testkit\" }";
         assert!(findings("extant-format", tests).is_empty());
         assert_eq!(findings("extant-novelty", "").len(), 1);
     }
