@@ -40,6 +40,9 @@ fi
 # What programs build on: without the engine underneath, which the tests see.
 step "the stable library"
 cargo check --locked -p extant -p extant-capi
+for feature in check mkfs tar; do
+    cargo check --locked -p extant --features "$feature"
+done
 cargo check --locked -p extant-capi --no-default-features
 
 # What a registry would get, and licences of what it depends on.

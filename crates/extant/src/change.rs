@@ -102,6 +102,18 @@ impl Filesystem {
             .open(self, path)
     }
 
+    /// Makes an empty file that must be new, and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// As for [`OpenOptions::open`]; when something is at `path` already.
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(self, path)
+    }
+
     /// Makes `content` the content of the file at `path`, which is made if need be.
     ///
     /// # Errors

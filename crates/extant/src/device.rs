@@ -1,6 +1,7 @@
 //! What an implementation of [`BlockDevice`] is made of: requests, buffers and completions.
 
+pub use crate::into_device::{IntoDevice, to_vec};
 pub use extant_blockdev::{
-    AlignedBuf, BUFFER_ALIGN, BlockDevice, Completion, DirectMemory, Done, OverlayDevice,
-    PendingBatch, Request, SharedDevice, WindowDevice, WriteBuf,
+    AlignedBuf, BUFFER_ALIGN, BlockDevice, Completion, DirectMemory, Done, MemoryDevice,
+    OverlayDevice, PendingBatch, Request, SharedDevice, WindowDevice, WriteBuf,
 };

@@ -5,6 +5,10 @@ use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::Place;
 use extant_format::FormatError;
+#[cfg(feature = "mkfs")]
+use extant_format::errno::ENOSPC;
+#[cfg(feature = "check")]
+use extant_format::errno::EOPNOTSUPP;
 use extant_format::errno::{EINVAL, EIO, ELOOP, EUCLEAN};
 use std::fmt;
 use std::io;
@@ -57,6 +61,15 @@ pub enum Cause {
     /// A file was mended in memory where its content lies: parts of what it held may be missing in
     /// the copy, or another file's.
     InDoubt,
+    /// A file system cannot be made. The path is that of the host.
+    #[cfg(feature = "mkfs")]
+    NotMade(Arc<extant_mkfs::BuildError>),
+    /// A file system cannot be checked. The path is that of the host.
+    #[cfg(feature = "check")]
+    NotChecked(Arc<extant_fsck::Error>),
+    /// An archive cannot be read. There is no path.
+    #[cfg(feature = "tar")]
+    NotRead(Arc<extant_mkfs::source::SourceError>),
     /// The operating system refused something outside the image. The path is that of the host.
     Host {
         /// What was tried, as a verb.
@@ -235,6 +248,20 @@ impl Error {
                 .first()
                 .and_then(|missing| missing.source().raw_os_error())
                 .unwrap_or(EIO),
+            #[cfg(feature = "mkfs")]
+            Cause::NotMade(e) => match &**e {
+                extant_mkfs::BuildError::Place(_) => ENOSPC,
+                e => errno_of(e),
+            },
+            #[cfg(feature = "check")]
+            Cause::NotChecked(e) => match &**e {
+                extant_fsck::Error::Device(e) => e.errno(),
+                extant_fsck::Error::NotExt4 { .. } => EUCLEAN,
+                extant_fsck::Error::Unsupported { .. } => EOPNOTSUPP,
+                e => errno_of(e),
+            },
+            #[cfg(feature = "tar")]
+            Cause::NotRead(e) => errno_of(&**e),
             Cause::Host { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }
     }
@@ -247,6 +274,23 @@ impl Error {
             _ => io::Error::from_raw_os_error(self.errno()).kind(),
         }
     }
+}
+
+/// The error number of the system that an error came of, or that of an argument that cannot be.
+#[cfg(any(feature = "mkfs", feature = "check", feature = "tar"))]
+fn errno_of(e: &(dyn std::error::Error + 'static)) -> i32 {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        let number = match e.downcast_ref::<io::Error>() {
+            Some(e) => e.raw_os_error(),
+            None => e.downcast_ref::<DeviceError>().map(DeviceError::errno),
+        };
+        if let Some(number) = number {
+            return number;
+        }
+        next = e.source();
+    }
+    EINVAL
 }
 
 impl fmt::Display for Error {
@@ -288,6 +332,12 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
+            #[cfg(feature = "mkfs")]
+            Cause::NotMade(e) => fmt::Display::fmt(e, f),
+            #[cfg(feature = "check")]
+            Cause::NotChecked(e) => fmt::Display::fmt(e, f),
+            #[cfg(feature = "tar")]
+            Cause::NotRead(e) => fmt::Display::fmt(e, f),
             Cause::Host { .. } => Ok(()),
         }
     }
@@ -297,6 +347,12 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             Cause::Image(e) => Some(e),
+            #[cfg(feature = "mkfs")]
+            Cause::NotMade(e) => Some(&**e),
+            #[cfg(feature = "check")]
+            Cause::NotChecked(e) => Some(&**e),
+            #[cfg(feature = "tar")]
+            Cause::NotRead(e) => Some(&**e),
             Cause::Host { source, .. } => Some(&**source),
             _ => None,
         }

@@ -1,9 +1,11 @@
 //! Open files.
 
-use crate::{Error, Extent, Filesystem, Metadata, OpenOptions, Result};
+use crate::{Error, Extent, Filesystem, Metadata, OpenOptions, Result, Timestamp};
 use extant_core::fs::{Fs, OpenForWriting};
 use extant_core::inode::{Held, Inode};
 use extant_core::ops::{self, ErrorMark, OpContext};
+use extant_sync::atomic::Ordering;
+use extant_sync::{CountedAtomicU64, RmwClass};
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -12,14 +14,30 @@ use std::sync::Arc;
 /// An open file. [`Read`], [`Write`] and [`Seek`] use a position of its own; [`File::read_at`] and
 /// [`File::write_at`] do not, and work from many threads at once.
 ///
+/// `&File` reads, writes and seeks too, from many threads at once: each byte is read once then, and
+/// each write has a place of its own. A clone has a position of its own, which begins where that of
+/// the file is.
+///
 /// The file stays while it is open, also when its last name is removed.
-#[derive(Clone)]
 pub struct File {
     // Before the mount: giving up the last hold may have work to do there.
     held: Arc<Open>,
     path: PathBuf,
-    position: u64,
+    position: CountedAtomicU64,
     access: Access,
+}
+
+static POSITION: RmwClass = RmwClass::new("file position");
+
+impl Clone for File {
+    fn clone(&self) -> Self {
+        Self {
+            held: Arc::clone(&self.held),
+            path: self.path.clone(),
+            position: CountedAtomicU64::new(&POSITION, self.position()),
+            access: self.access,
+        }
+    }
 }
 
 /// What an open file keeps.
@@ -57,7 +75,7 @@ impl fmt::Debug for File {
         f.debug_struct("File")
             .field("path", &self.path)
             .field("ino", &self.inode().ino())
-            .field("position", &self.position)
+            .field("position", &self.position())
             .finish_non_exhaustive()
     }
 }
@@ -78,7 +96,7 @@ impl File {
                 fs,
             }),
             path,
-            position: 0,
+            position: CountedAtomicU64::new(&POSITION, 0),
             access: Access {
                 read: options.read,
                 write: options.writes(),
@@ -99,6 +117,17 @@ impl File {
 
     pub(crate) fn held(&self) -> &Held {
         self.held.held.as_ref().expect("taken out by drop only")
+    }
+
+    fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Moves the position, if it is still the same. Returns whether it was.
+    fn advance(&self, from: u64, to: u64) -> bool {
+        self.position
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     fn inode(&self) -> Arc<Inode> {
@@ -329,6 +358,26 @@ impl File {
         ops::fdatasync_file(self.fs(), self.held(), &self.held.mark).map_err(|e| self.error(e))
     }
 
+    /// Sets the permissions, with set-user-ID, set-group-ID and sticky bit.
+    ///
+    /// # Errors
+    /// When the caller does not own the file, or the file system is open for reading only.
+    pub fn set_permissions(&self, permissions: u16) -> Result<()> {
+        ops::chmod(self.by(), self.held(), permissions).map_err(|e| self.error(e))
+    }
+
+    /// Sets the times of last access and last change of the content; `None` leaves what is.
+    ///
+    /// # Errors
+    /// As for [`File::set_permissions`].
+    pub fn set_times(
+        &self,
+        accessed: Option<Timestamp>,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
+        ops::utimens(self.by(), self.held(), accessed, modified).map_err(|e| self.error(e))
+    }
+
     /// Returns what is known about the file besides its content.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
@@ -357,24 +406,80 @@ impl File {
     }
 }
 
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let at = self.position();
+            let read = self.read_at(buf, at)?;
+            // What another thread has read meanwhile is its own.
+            if self.advance(at, at + read as u64) {
+                return Ok(read);
+            }
+        }
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.access.append {
+            let (at, written) = self.append(buf)?;
+            self.position.store(at + written as u64, Ordering::Release);
+            return Ok(written);
+        }
+        // The place is taken first, so that no other thread writes there.
+        let (at, end) = loop {
+            let at = self.position();
+            let end = at.saturating_add(buf.len() as u64);
+            if self.advance(at, end) {
+                break (at, end);
+            }
+        };
+        let written = self.write_at(buf, at);
+        let done = at + written.as_ref().map_or(0, |written| *written as u64);
+        if done != end {
+            // Unless another thread went on behind it.
+            self.advance(end, done);
+        }
+        Ok(written?)
+    }
+
+    /// Does nothing: nothing is kept back here. [`File::sync_all`] makes what was written durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        loop {
+            let at = self.position();
+            let position = match to {
+                SeekFrom::Start(offset) => Some(offset),
+                SeekFrom::End(offset) => self.inode().size().checked_add_signed(offset),
+                SeekFrom::Current(offset) => at.checked_add_signed(offset),
+            };
+            let position = position.ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "seek to a position before the start of the file",
+                )
+            })?;
+            if self.advance(at, position) {
+                return Ok(position);
+            }
+        }
+    }
+}
+
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.read_at(buf, self.position)?;
-        self.position += read as u64;
-        Ok(read)
+        (&*self).read(buf)
     }
 }
 
 impl Write for File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if self.access.append {
-            let (at, written) = self.append(buf)?;
-            self.position = at + written as u64;
-            return Ok(written);
-        }
-        let written = self.write_at(buf, self.position)?;
-        self.position += written as u64;
-        Ok(written)
+        (&*self).write(buf)
     }
 
     /// Does nothing: nothing is kept back here. [`File::sync_all`] makes what was written durable.
@@ -385,17 +490,6 @@ impl Write for File {
 
 impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::End(offset) => self.inode().size().checked_add_signed(offset),
-            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
-        };
-        self.position = position.ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "seek to a position before the start of the file",
-            )
-        })?;
-        Ok(self.position)
+        (&*self).seek(to)
     }
 }

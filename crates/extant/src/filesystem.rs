@@ -1,5 +1,6 @@
 //! Opening file systems, and everything that starts with a path.
 
+use crate::device::IntoDevice;
 use crate::mount::Mount;
 use crate::path::{LastLink, resolve, resolve_with};
 use crate::{Error, File, Metadata, MountOptions, OpenOptions, OpenSpec, ReadDir, Result, Walk};
@@ -95,12 +96,21 @@ impl Filesystem {
         }
     }
 
-    /// Opens the file system on a device.
+    /// Opens the file system on a device: one of yours (any [`BlockDevice`](crate::BlockDevice)),
+    /// or the bytes of an image in memory.
+    ///
+    /// ```
+    /// use extant::{Filesystem, MountOptions};
+    ///
+    /// let bytes: Vec<u8> = vec![0; 1 << 20];
+    /// let refused = Filesystem::open_device(bytes, MountOptions::read_only()).unwrap_err();
+    /// assert!(refused.to_string().contains("no ext"));
+    /// ```
     ///
     /// # Errors
     /// As for [`Filesystem::open`].
-    pub fn open_device(device: SharedDevice, options: MountOptions) -> Result<Self> {
-        match Fs::open(device, options) {
+    pub fn open_device(device: impl IntoDevice, options: MountOptions) -> Result<Self> {
+        match Fs::open(device.into_device(), options) {
             Ok(fs) => Ok(Self::mounted(fs)),
             Err(e) => Err(Error::engine(PathBuf::new(), e)),
         }
@@ -241,6 +251,15 @@ impl Filesystem {
             }
             Err(e) => Err(Error::engine(path.as_ref(), e)),
         }
+    }
+
+    /// Returns whether there is a file at `path`, as [`Filesystem::exists`] does, by the name that
+    /// [`Path::try_exists`] has.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::exists`].
+    pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        self.exists(path)
     }
 
     /// Returns the target of a symbolic link, as stored.

@@ -19,10 +19,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
-//! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
-//! # let built = extant_mkfs::BuildOptions::new(options, extant_mkfs::Size::Bytes(16 << 20));
-//! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
-//! # Filesystem::open_writable(&image)?.write("/hostname", "box\n")?;
+//! # Filesystem::format(&image, 16 << 20)?.write("/hostname", "box\n")?;
 //! let fs = Filesystem::open(&image)?;
 //! for entry in fs.read_dir("/")? {
 //!     println!("{}", entry?.file_name().display());
@@ -42,9 +39,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
-//! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
-//! # let built = extant_mkfs::BuildOptions::new(options, extant_mkfs::Size::Bytes(16 << 20));
-//! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
+//! # Filesystem::format(&image, 16 << 20)?.close()?;
 //! let fs = Filesystem::open_writable(&image)?;
 //! fs.create_dir_all("/etc/app.d")?;
 //! fs.write("/etc/app.d/name", "first\n")?;
@@ -70,6 +65,9 @@
 //! | `formats` | no | images in formats: qcow2, VHD, VMDK, Android sparse, compressed |
 //! | `remote` | no | images behind HTTP and in object stores, by their URLs |
 //! | `tls` | no | NBD through TLS |
+//! | `mkfs` | no | making file systems: [`Filesystem::format`](crate::Filesystem), and the module `mkfs` |
+//! | `check` | no | checking and repairing: `Filesystem::check`, and the module `check` |
+//! | `tar` | no | putting tar archives into a file system: the module `import`; taking them out ([`export::to_tar`]) needs no feature |
 //! | `mend` | no | reading a damaged file system as a repair would leave it |
 //! | `verity` | no | fs-verity: protecting files (`Filesystem::enable_verity`), and comparing content with its hashes (`File::fs_verity`, and `verify` when files are taken out) |
 //! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
@@ -83,6 +81,13 @@
 //! | `file` | [`File`] |
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
+//! | `copy` | copying a file inside a file system |
+//! | `canonical` | paths without symbolic links, `.` and `..` |
+//! | `glob` | [`Glob`]: paths that match a pattern |
+//! | `format` | making file systems (feature `mkfs`) |
+//! | `check` | checking and repairing them (feature `check`) |
+//! | `import` | putting tar archives into a file system (feature `tar`) |
+//! | `into_device` | what can be taken for a device |
 //! | `transaction` | [`Transaction`]: changes that are made as a whole, or not at all |
 //! | `spool` | temporary files for what memory has no room for |
 //! | `mend` | reading a damaged file system as a repair would leave it (feature `mend`) |
@@ -103,6 +108,72 @@
 //! from the root of the file system with or without a leading `/`. Symbolic links are resolved
 //! inside the file system, at most 40 of them, and `..` never leaves its root.
 //!
+//! # Without files
+//!
+//! A file system may lie on anything that reads and writes bytes at offsets: the bytes of an image
+//! in memory, or a [`BlockDevice`] of yours, which needs five methods.
+//!
+//! ```
+//! use extant::{BlockDevice, DeviceResult, Filesystem, MemoryDevice, MountOptions};
+//! use std::sync::Arc;
+//!
+//! /// Says what is read.
+//! #[derive(Debug)]
+//! struct Loud(MemoryDevice);
+//!
+//! impl BlockDevice for Loud {
+//!     fn size(&self) -> u64 {
+//!         self.0.size()
+//!     }
+//!     fn is_read_only(&self) -> bool {
+//!         false
+//!     }
+//!     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+//!         println!("{} bytes at {offset}", buf.len());
+//!         self.0.read_at(offset, buf)
+//!     }
+//!     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+//!         self.0.write_at(offset, buf)
+//!     }
+//!     fn flush(&self) -> DeviceResult<()> {
+//!         self.0.flush()
+//!     }
+//! }
+//!
+//! # fn main() -> extant::Result<()> {
+//! # let image = Arc::new(MemoryDevice::new(16 << 20));
+//! # Filesystem::format_device(Arc::clone(&image))?.close()?;
+//! # let image = extant::device::to_vec(&*image).expect("memory");
+//! let device = Arc::new(Loud(MemoryDevice::from_image(&image)));
+//! let fs = Filesystem::open_device(device, MountOptions::read_write())?;
+//! fs.write("/hello", "world")?;
+//! fs.close()?;
+//!
+//! // Bytes alone are a device too.
+//! let image: Vec<u8> = image;
+//! Filesystem::open_device(image, MountOptions::read_only())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Images behind HTTP and in object stores are opened by their URLs (feature `remote`).
+//!
+//! # From async code
+//!
+//! Calls return when their work is done, and may wait for the device. A program that has an
+//! executor hands them to its threads for blocking work, such as `spawn_blocking` of tokio. A
+//! [`Filesystem`] and a [`File`] are cheap to clone, and clones go with the task:
+//!
+//! ```ignore
+//! let theirs = fs.clone();
+//! let text = tokio::task::spawn_blocking(move || theirs.read_to_string("/etc/hostname")).await??;
+//! ```
+//!
+//! What belongs together goes into one such task: a task for each small read costs more than the
+//! read. Dropping the future does not stop the call. Several tasks may use one file system, and
+//! run side by side as threads do. Dropping the last clone closes the file system, which writes:
+//! do that in such a task too, by [`Filesystem::close`].
+//!
 //! # Threads
 //!
 //! Everything is `Send` and `Sync` and works through `&self`: share a [`Filesystem`] or clone it.
@@ -110,14 +181,24 @@
 
 mod attributes;
 mod bulkstat;
+mod canonical;
 mod change;
+#[cfg(feature = "check")]
+pub mod check;
 pub mod compare;
+mod copy;
 pub mod device;
 mod error;
 pub mod export;
 mod file;
 mod filesystem;
+#[cfg(feature = "mkfs")]
+mod format;
 mod freeze;
+mod glob;
+#[cfg(feature = "tar")]
+pub mod import;
+mod into_device;
 #[cfg(feature = "mend")]
 pub mod mend;
 mod metadata;
@@ -159,12 +240,16 @@ pub use extant_format::{
     BlockSize, Expected, FormatError, FormatResult, Group, Ino, Lblk, Pblk, Structure, Tid,
 };
 pub use extant_image as image;
+/// Making file systems, empty ones and filled (feature `mkfs`).
+#[cfg(feature = "mkfs")]
+pub use extant_mkfs as mkfs;
 #[cfg(feature = "verity")]
 /// A hash function of fs-verity.
 pub use extant_verity::Algorithm as HashAlgorithm;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use freeze::Frozen;
+pub use glob::Glob;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
 #[cfg(feature = "verity")]
@@ -177,5 +262,5 @@ pub use walk::{Walk, WalkEntry};
 
 // The example that people see first must compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -18,7 +18,7 @@ use extant_core::{Error, Result};
 use extant_format::Ino;
 
 /// Symbolic links followed at most, as under Linux.
-const MAX_LINKS: u32 = 40;
+pub(crate) const MAX_LINKS: u32 = 40;
 
 /// Walks at most for one path, when what it leads through is replaced all the time.
 const TRIES: usize = 100;
