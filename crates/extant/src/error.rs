@@ -131,6 +131,12 @@ impl ImageError {
         self.0.is_corruption()
     }
 
+    /// Returns whether there is no ext2, ext3 or ext4 file system at all.
+    #[must_use]
+    pub fn is_not_ext4(&self) -> bool {
+        matches!(self.0, EngineError::NotExt4 { .. })
+    }
+
     /// Returns where the corrupt structure lies, if one was found and its place is known.
     #[must_use]
     pub fn place(&self) -> Option<Place> {

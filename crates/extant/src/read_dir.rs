@@ -1,9 +1,10 @@
 //! Listing one directory.
 
+use crate::path::LastLink;
 use crate::{Error, Filesystem, Metadata, Result};
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, InodeId};
-use extant_core::ops::{self, Cookie};
+use extant_core::ops::{self, Cookie, OpenFor};
 use extant_format::Ino;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -102,6 +103,49 @@ impl Iterator for ReadDir {
                 State::Done => return None,
             }
         }
+    }
+}
+
+impl Filesystem {
+    /// Calls `visit` with the name, the inode number and, where the directory says it, the type of
+    /// each entry of a directory, without `.` and `..`, until it breaks. Symbolic links are
+    /// followed. Nothing is kept of an entry, so this is the quickest way to list a directory.
+    ///
+    /// ```no_run
+    /// use extant::Filesystem;
+    /// use std::ops::ControlFlow;
+    ///
+    /// # fn main() -> extant::Result<()> {
+    /// let fs = Filesystem::open("disk.img")?;
+    /// let mut bytes = 0;
+    /// fs.for_each_name("/etc", |name, _ino, _type| {
+    ///     bytes += name.len();
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such directory, or it is corrupt. Entries before what is corrupt have been
+    /// visited then.
+    pub fn for_each_name(
+        &self,
+        path: impl AsRef<Path>,
+        mut visit: impl FnMut(&[u8], u32, Option<FileType>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let held = self.hold(path, LastLink::Follow)?;
+        self.check_open(&held, path, OpenFor::reading())?;
+        let dir = held.snapshot();
+        ops::readdir(self.fs(), &dir, Cookie::START, |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return ControlFlow::Continue(());
+            }
+            visit(entry.name, entry.ino.get(), entry.file_type)
+        })
+        .map(drop)
+        .map_err(|e| Error::engine(path, e))
     }
 }
 

@@ -60,6 +60,15 @@ impl ImageLocation {
         }
     }
 
+    /// Names what is open already, and has a name only.
+    pub(crate) fn opened(name: String) -> Self {
+        Self {
+            carrier: Carrier::Descriptor(-1),
+            text: name.into(),
+            partition: None,
+        }
+    }
+
     /// Takes a partition instead of the whole, or with `None` the whole.
     #[must_use]
     pub fn with_partition(mut self, partition: impl Into<Option<PartitionName>>) -> Self {

@@ -164,6 +164,18 @@ impl How {
         self.writable
     }
 
+    /// Opens the disk on a device of the caller's: what lies in a format of images is seen from its
+    /// content, unless it was said, and the part that was asked for is taken. Files that an image
+    /// names are not looked for, since nothing lies beside the device.
+    ///
+    /// # Errors
+    /// As for [`ImageLocation::open_disk`] and [`ImageLocation::part_of`].
+    pub fn open_device(&self, device: SharedDevice) -> DeviceResult<SharedDevice> {
+        let location = ImageLocation::opened(device.name());
+        let (disk, _) = location.look_into(device, self)?;
+        location.part_of(disk, self)
+    }
+
     /// Whether it is kept from being written to as long as it is open for reading.
     pub(crate) fn is_guarded(&self) -> bool {
         self.guarded
