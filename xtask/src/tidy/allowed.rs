@@ -75,6 +75,22 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "descriptors that a process was started with are known by number only",
     ),
     (
+        "crates/python/src/buffer.rs",
+        "memory of Python objects is told by pointers",
+    ),
+    (
+        "crates/python/src/inodes.rs",
+        "Python is told by pointers where memory lies",
+    ),
+    (
+        "crates/python/src/path.rs",
+        "text is made of bytes by a call into Python that has no safe wrapper",
+    ),
+    (
+        "crates/python/src/source.rs",
+        "open files of a Python program are known by number only",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),
@@ -110,7 +126,28 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 ];
 
 /// Files outside those that use a plain lock or a plain shared read-modify-write.
-pub(super) const LOCKS: &[(&str, &str)] = &[];
+pub(super) const LOCKS: &[(&str, &str)] = &[
+    (
+        "crates/python/src/device.rs",
+        "held while Python code runs, which takes locks of its own",
+    ),
+    (
+        "crates/python/src/file.rs",
+        "the position of a file, taken before everything in the engine",
+    ),
+    (
+        "crates/python/src/names.rs",
+        "the state of an iterator of Python, for a look only",
+    ),
+    (
+        "crates/python/src/volume.rs",
+        "what is open, for a look only: the engine is entered without it",
+    ),
+    (
+        "crates/python/src/walk.rs",
+        "the state of an iterator of Python, taken out for a step",
+    ),
+];
 
 /// What may start another program: of what users run, a mount and a server, which start themselves
 /// again, a mount without privileges, which needs the system's helper to mount and unmount, and
@@ -131,6 +168,7 @@ pub(super) const ADAPTERS: &[&str] = &[
     "crates/fuse/src/",
     "crates/capi/src/",
     "crates/cli/src/",
+    "crates/python/src/",
 ];
 
 /// Crates that no registry gets.
@@ -250,6 +288,10 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-rescue",
             "extant-serve",
         ],
+    ),
+    (
+        "extant-python",
+        &["extant", "extant-blockdev", "extant-fsck", "extant-mkfs"],
     ),
     (
         "extant-fuzz-targets",

@@ -497,6 +497,11 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
         "it is a long run of tests, which has its like in each run",
     ),
     (
+        "docs/user/python.md",
+        "pip install",
+        "cargo xtask everywhere installs the wheel",
+    ),
+    (
         "docs/user/performance.md",
         "cargo run",
         "crates/bench tests its command line",

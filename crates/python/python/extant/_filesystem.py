@@ -1,0 +1,412 @@
+"""An open file system, with the functions of `os` that are about files."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import posixpath
+import stat as modes
+import weakref
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, overload
+from uuid import UUID
+
+from extant._file import FileIO, wrap
+from extant._native import Volume
+from extant._path import Path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from extant._native import AnyPath, Image, StrPath
+
+__all__ = ["Committed", "Filesystem", "StatVfs", "open", "transaction"]
+
+
+class StatVfs(NamedTuple):
+    """The space and inodes of a file system, with the names of `os.statvfs_result`."""
+
+    f_bsize: int
+    f_frsize: int
+    f_blocks: int
+    f_bfree: int
+    f_bavail: int
+    f_files: int
+    f_ffree: int
+    f_favail: int
+    f_namemax: int
+    directories: int
+    uuid: UUID
+
+
+class Committed(NamedTuple):
+    """What a transaction wrote, in blocks."""
+
+    new_blocks: int
+    journaled_blocks: int
+    waited_blocks: int
+
+
+class Filesystem(Volume):
+    """An open ext2, ext3 or ext4 file system, which closes at the end of a `with` block.
+
+    Paths begin at its root, with or without a `/`. Any number of threads may use it at once.
+    """
+
+    _buffered: weakref.WeakSet[io.IOBase]
+    _is_transaction: bool
+
+    def __new__(
+        cls,
+        image: Image,
+        *,
+        writable: bool = False,
+        partition: int | str | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+        image_format: str | None = None,
+        mend: bool = False,
+        transaction: bool = False,
+    ) -> Self:
+        self = super().__new__(
+            cls,
+            image,
+            writable=writable,
+            partition=partition,
+            offset=offset,
+            length=length,
+            image_format=image_format,
+            mend=mend,
+            transaction=transaction,
+        )
+        self._buffered = weakref.WeakSet()
+        self._is_transaction = transaction
+        _open.add(self)
+        return self
+
+    def __enter__(self) -> Self:
+        if self.closed:
+            raise ValueError("I/O operation on a closed file system")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_transaction and kind is None and not self.closed:
+            self.commit()
+        else:
+            self.close()
+
+    def _close_files(self) -> None:
+        """Write what buffers hold, while there is a file system to write it to."""
+        for file in list(self._buffered):
+            file.close()
+
+    def close(self) -> None:
+        """Close the file system and its files: everything is durable then, and the image clean.
+
+        What a transaction did is forgotten unless it was committed.
+        """
+        if self.closed:
+            return
+        try:
+            if not self._is_transaction:
+                self._close_files()
+        finally:
+            super().close()
+
+    def commit(self) -> Committed:
+        """Make the changes of a transaction all at once, and close it."""
+        if not self.closed:
+            self._close_files()
+        return Committed(*super().commit())
+
+    @overload
+    def open(
+        self,
+        path: AnyPath,
+        mode: Literal["r", "w", "x", "a", "r+", "w+", "x+", "a+", "rt", "wt", "xt", "at"] = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> TextIO: ...
+    @overload
+    def open(
+        self,
+        path: AnyPath,
+        mode: Literal["rb", "wb", "xb", "ab", "r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "ab+"],
+        buffering: Literal[0],
+        *,
+        permissions: int = 0o644,
+    ) -> FileIO: ...
+    @overload
+    def open(
+        self,
+        path: AnyPath,
+        mode: Literal["rb", "wb", "xb", "ab", "r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "ab+"],
+        buffering: Literal[-1, 1] = -1,
+        *,
+        permissions: int = 0o644,
+    ) -> BinaryIO: ...
+    @overload
+    def open(
+        self,
+        path: AnyPath,
+        mode: str,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> Any: ...
+    def open(
+        self,
+        path: AnyPath,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> Any:
+        """Open a file as the built-in `open` does, and return what that returns.
+
+        A file that is made gets `permissions`.
+        """
+        kind, plus, binary = _parse(mode, encoding, errors, newline)
+        raw = self.open_raw(
+            path,
+            read=kind == "r" or plus,
+            write=kind != "r" or plus,
+            append=kind == "a",
+            truncate=kind == "w",
+            create=kind in "wa",
+            create_new=kind == "x",
+            mode=permissions,
+        )
+        name = path if isinstance(path, str | bytes) else _text(path)
+        file = FileIO(raw, name, kind + "b" + ("+" if plus else ""))
+        try:
+            wrapped = wrap(file, binary, buffering, encoding, errors, newline)
+        except BaseException:
+            file.close()
+            raise
+        if kind != "r" or plus:
+            self._buffered.add(wrapped)
+        return wrapped
+
+    def path(self, *parts: StrPath) -> Path:
+        """A path of this file system, with the methods of `pathlib.Path`."""
+        return Path(self, *parts)
+
+    def isdir(self, path: AnyPath) -> bool:
+        """Whether there is a directory; symbolic links are followed."""
+        return self._is(path, modes.S_ISDIR)
+
+    def isfile(self, path: AnyPath) -> bool:
+        """Whether there is a regular file; symbolic links are followed."""
+        return self._is(path, modes.S_ISREG)
+
+    def islink(self, path: AnyPath) -> bool:
+        """Whether there is a symbolic link."""
+        return self._is(path, modes.S_ISLNK, follow_symlinks=False)
+
+    def _is(
+        self, path: AnyPath, test: Callable[[int], bool], *, follow_symlinks: bool = True
+    ) -> bool:
+        try:
+            found = self.stat(path, follow_symlinks=follow_symlinks)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return test(found.st_mode)
+
+    def makedirs(self, path: AnyPath, mode: int = 0o755, exist_ok: bool = False) -> None:
+        """Make a directory and those above it, as `os.makedirs`."""
+        text = _text(path)
+        slash: Any = b"/" if isinstance(text, bytes) else "/"
+        head, tail = posixpath.split(text.rstrip(slash))
+        if head and tail and not self.exists(head):
+            try:
+                self.makedirs(head, exist_ok=exist_ok)
+            except FileExistsError:
+                pass  # Made by another thread in between.
+        try:
+            self.mkdir(text, mode)
+        except OSError:
+            if not exist_ok or not self.isdir(text):
+                raise
+
+    def removedirs(self, path: AnyPath) -> None:
+        """Remove an empty directory, and those above it as far as they become empty."""
+        text = _text(path)
+        self.rmdir(text)
+        slash: Any = b"/" if isinstance(text, bytes) else "/"
+        head = posixpath.dirname(text.rstrip(slash))
+        while head.strip(slash):
+            try:
+                self.rmdir(head)
+            except OSError:
+                break
+            head = posixpath.dirname(head)
+
+    def rmtree(self, path: AnyPath) -> None:
+        """Remove a directory with everything below it, as `shutil.rmtree`."""
+        if self.islink(path):
+            raise OSError("cannot remove a tree by a symbolic link")
+        root: Any = _text(path)
+        top: Any
+        for top, dirs, files in self.walk(root, topdown=False):
+            for name in files:
+                self.remove(posixpath.join(top, name))
+            for name in dirs:
+                below = posixpath.join(top, name)
+                if self.islink(below):
+                    self.remove(below)
+                else:
+                    self.rmdir(below)
+        self.rmdir(path)
+
+    def write_bytes(self, path: AnyPath, data: bytes | bytearray | memoryview) -> int:
+        """Make `data` the content of a file, which is made if need be."""
+        with self.open(path, "wb", 0) as file:
+            view = memoryview(data).cast("B")
+            done = 0
+            while done < len(view):
+                done += file.write(view[done:])
+            return done
+
+    def read_text(
+        self, path: AnyPath, encoding: str | None = None, errors: str | None = None
+    ) -> str:
+        """The whole content of a file as text."""
+        with self.open(path, "r", encoding=encoding, errors=errors) as file:
+            return file.read()
+
+    def write_text(
+        self,
+        path: AnyPath,
+        data: str,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> int:
+        """Make text the content of a file, which is made if need be."""
+        with self.open(path, "w", encoding=encoding, errors=errors, newline=newline) as file:
+            return file.write(data)
+
+    def statvfs(self, path: AnyPath = "/") -> StatVfs:
+        """The space and inodes, the same for every path."""
+        fields = self.statvfs_fields()
+        return StatVfs(**{**fields, "uuid": UUID(bytes=fields["uuid"])})
+
+    def glob(self, pattern: str) -> Iterator[str]:
+        """The paths that a pattern stands for, from the root, in the order of names."""
+        for found in self.path("/").glob(pattern.lstrip("/")):
+            yield str(found)
+
+
+def _text(path: AnyPath) -> str | bytes:
+    """A path as `str` or `bytes`."""
+    if isinstance(path, str | bytes):
+        return path
+    if hasattr(path, "__image_path__"):
+        return path.__image_path__()
+    return os.fspath(path)
+
+
+def _parse(
+    mode: str, encoding: str | None, errors: str | None, newline: str | None
+) -> tuple[str, bool, bool]:
+    """Take a mode apart, and refuse what the built-in `open` refuses."""
+    if not isinstance(mode, str):
+        raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
+    letters = set(mode)
+    if letters - set("rwxabt+") or len(mode) > len(letters):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if "t" in letters and "b" in letters:
+        raise ValueError("can't have text and binary mode at once")
+    kinds = letters & set("rwxa")
+    if len(kinds) != 1:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    binary = "b" in letters
+    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+        if binary and value is not None:
+            raise ValueError(f"binary mode doesn't take an {name} argument")
+    return kinds.pop(), "+" in letters, binary
+
+
+def open(
+    image: Image,
+    *,
+    writable: bool = False,
+    partition: int | str | None = None,
+    offset: int | None = None,
+    length: int | None = None,
+    image_format: str | None = None,
+    mend: bool = False,
+) -> Filesystem:
+    """Open the file system in an image.
+
+    `image` is the path of a file or block device, an address as the command `extant` takes it
+    (`disk.img#2`, `https://...`, `nbd://...`, `s3://...`), the number of an open file, or a
+    seekable binary file object. Disks in qcow2, VHD, VMDK and the like, and compressed ones, are
+    seen from their content.
+
+    Nothing is written unless `writable` is true. `partition` (a number or a label), or `offset` and
+    `length` in bytes, say which part of a disk is meant. `mend` reads a damaged file system as a
+    repair would leave it.
+    """
+    return Filesystem(
+        image,
+        writable=writable,
+        partition=partition,
+        offset=offset,
+        length=length,
+        image_format=image_format,
+        mend=mend,
+    )
+
+
+def transaction(
+    image: Image,
+    *,
+    partition: int | str | None = None,
+    offset: int | None = None,
+    length: int | None = None,
+    image_format: str | None = None,
+) -> Filesystem:
+    """Open an image for changes that are made as a whole, or not at all.
+
+    They are in the image when the `with` block ends, or `commit` returns. An exception that leaves
+    the block, `close`, or a crash before that, forgets them.
+    """
+    return Filesystem(
+        image,
+        partition=partition,
+        offset=offset,
+        length=length,
+        image_format=image_format,
+        transaction=True,
+    )
+
+
+_open: weakref.WeakSet[Filesystem] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """Close what is still open while Python code of file objects can run."""
+    for fs in list(_open):
+        fs.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,98 @@
+"""Making images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import UUID
+
+from extant import _native
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from extant._native import Image
+
+__all__ = ["Made", "mkfs"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file system that was made."""
+
+    size: int
+    """Bytes."""
+    block_size: int
+    """Bytes of a block."""
+    blocks: int
+    free_blocks: int
+    journal_blocks: int
+    inodes: int
+    free_inodes: int
+    uuid: UUID
+
+
+def mkfs(
+    image: Image,
+    size: int | Literal["auto"] | None = None,
+    *,
+    source: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
+    label: str = "",
+    uuid: UUID | str | None = None,
+    time: int | None = None,
+    block_size: int | None = None,
+    inode_size: int | None = None,
+    inodes: int | None = None,
+    bytes_per_inode: int | None = None,
+    features: str = "",
+    profile: str = "default",
+    journal: bool | int | None = None,
+    reserved_percent: float | None = None,
+    root_owner: tuple[int, int] = (0, 0),
+    root_mode: int = 0o755,
+    headroom: float = 10.0,
+    overwrite: bool = False,
+    partition: int | str | None = None,
+    offset: int | None = None,
+    length: int | None = None,
+    threads: int = 0,
+) -> Made:
+    """Make an ext4 file system, empty or filled from a directory, an archive or a container image.
+
+    A file `image` must not exist, unless `overwrite` is true, and appears when it is complete.
+    Anything else (a block device, a partition or range of what exists, a descriptor, a file object)
+    is written in place.
+
+    `size` is in bytes. `"auto"` is as small as `source` allows, with `headroom` percent free, and
+    the default for a new file with a source; of what exists, its own size is.
+
+    With `time` (seconds since 1970), nothing depends on anything but the arguments and the source:
+    the same give the same bytes.
+    """
+    if isinstance(uuid, str):
+        uuid = UUID(uuid)
+    made = _native.mkfs(
+        image,
+        size,
+        source=source,
+        label=label,
+        uuid=None if uuid is None else uuid.bytes,
+        time=time,
+        block_size=block_size,
+        inode_size=inode_size,
+        inodes=inodes,
+        bytes_per_inode=bytes_per_inode,
+        features=features,
+        profile=profile,
+        journal=journal,
+        reserved_percent=reserved_percent,
+        root_owner=root_owner,
+        root_mode=root_mode,
+        headroom=headroom,
+        overwrite=overwrite,
+        partition=partition,
+        offset=offset,
+        length=length,
+        threads=threads,
+    )
+    return Made(**{**made, "uuid": UUID(bytes=made["uuid"])})

@@ -1,0 +1,251 @@
+"""Images as file systems of fsspec: `ext4://PATH::ADDRESS OF THE IMAGE`.
+
+    pandas.read_csv("ext4://data/table.csv::file:///images/disk.img")
+    fsspec.filesystem("ext4", fo="disk.img").ls("/etc")
+
+The image may lie on any file system of fsspec, in a format of disk images, and in a partition.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import stat as modes
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import fsspec  # type: ignore[import-untyped]
+from fsspec import AbstractFileSystem
+
+from extant._filesystem import Filesystem
+
+if TYPE_CHECKING:
+    from extant._native import Stat
+
+__all__ = ["Ext4FileSystem"]
+
+_TYPES = {
+    modes.S_IFREG: "file",
+    modes.S_IFDIR: "directory",
+    modes.S_IFLNK: "link",
+}
+
+
+class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The files of an ext4 image.
+
+    `fo` is the image: an address of fsspec, a path of the host, or an open file. With
+    `mode="r+b"` the image is changed; `close` makes everything durable. `partition`, `offset`,
+    `length`, `image_format` and `mend` are those of `extant.open`.
+    """
+
+    root_marker = ""
+    protocol: ClassVar[str] = "ext4"
+    cachable = False
+    async_impl = False
+
+    def __init__(
+        self,
+        fo: Any = "",
+        mode: str = "r",
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        partition: int | str | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+        image_format: str | None = None,
+        mend: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if mode not in ("r", "rb", "r+", "r+b"):
+            raise ValueError("mode is 'r' to read an image, or 'r+b' to change it")
+        writable = "+" in mode
+        self._carrier: Any = None
+        self.fo = fo
+        image = fo
+        if isinstance(fo, str):
+            image = self._local(fo, target_protocol)
+            if image is None:
+                options = target_options or {}
+                self._carrier = fsspec.open(
+                    fo, "r+b" if writable else "rb", protocol=target_protocol, **options
+                )
+                image = self._carrier.__enter__()
+        try:
+            self.image = Filesystem(
+                image,
+                writable=writable,
+                partition=partition,
+                offset=offset,
+                length=length,
+                image_format=image_format,
+                mend=mend,
+            )
+        except BaseException:
+            self._close_carrier()
+            raise
+
+    @staticmethod
+    def _local(fo: str, protocol: str | None) -> str | None:
+        """The path of a file of the host, which is opened without Python in between."""
+        if protocol not in (None, "file", "local"):
+            return None
+        for scheme in ("file://", "local://"):
+            if fo.startswith(scheme):
+                return fo[len(scheme) :]
+        return None if "://" in fo or "::" in fo else fo
+
+    def _close_carrier(self) -> None:
+        if self._carrier is not None:
+            self._carrier.__exit__(None, None, None)
+            self._carrier = None
+
+    def close(self) -> None:
+        """Close the image and the file that it lies on."""
+        try:
+            self.image.close()
+        finally:
+            self._close_carrier()
+
+    def __enter__(self) -> Ext4FileSystem:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        # A path from the root on, without the slash: as those of archives are.
+        return str(super()._strip_protocol(path)).strip("/")
+
+    @staticmethod
+    def _at(path: str) -> str:
+        return "/" + path.strip("/")
+
+    def _info(self, path: str, found: Stat) -> dict[str, Any]:
+        return {
+            "name": path,
+            "size": found.st_size,
+            "type": _TYPES.get(modes.S_IFMT(found.st_mode), "other"),
+            "mode": found.st_mode,
+            "uid": found.st_uid,
+            "gid": found.st_gid,
+            "ino": found.st_ino,
+            "nlink": found.st_nlink,
+            "mtime": found.st_mtime,
+            "created": found.st_birthtime,
+        }
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        at = self._at(path)
+        link = self.image.lstat(at)
+        if not modes.S_ISLNK(link.st_mode):
+            return self._info(path, link)
+        info = {"islink": True, "destination": self.image.readlink(at)}
+        try:
+            # What a link leads to is what is read by its name.
+            return self._info(path, self.image.stat(at)) | info
+        except FileNotFoundError:
+            return self._info(path, link) | info
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        at = self._at(path)
+        if not self.image.isdir(at):
+            found = self.info(path)
+            return [found] if detail else [found["name"]]
+        names = sorted(self.image.listdir(at))
+        below = [posixpath.join(path, name) for name in names]
+        return [self.info(name) for name in below] if detail else below
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        return self.image.exists(self._at(self._strip_protocol(path)))
+
+    def isdir(self, path: str) -> bool:
+        return self.image.isdir(self._at(self._strip_protocol(path)))
+
+    def isfile(self, path: str) -> bool:
+        return self.image.isfile(self._at(self._strip_protocol(path)))
+
+    def created(self, path: str) -> datetime:
+        seconds = self.info(path)["created"]
+        if seconds is None:
+            raise NotImplementedError("inodes of this file system have no time of creation")
+        return datetime.fromtimestamp(seconds, UTC)
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> io.IOBase:
+        if not autocommit:
+            raise NotImplementedError("a file of an image is written at once")
+        opened: io.IOBase = self.image.open(self._at(path), mode, block_size or -1)
+        return opened
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        with self.image.open(self._at(self._strip_protocol(path)), "rb", 0) as file:
+            if start is None and end is None:
+                return file.read()
+            size = file.stat().st_size
+            first, last, _ = slice(start, end).indices(size)
+            return file.pread(max(last - first, 0), first)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        path = self._at(self._strip_protocol(path))
+        with self.image.open(path, "xb" if mode == "create" else "wb") as file:
+            file.write(value)
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        at = self._at(self._strip_protocol(path))
+        if create_parents:
+            self.image.makedirs(posixpath.dirname(at), exist_ok=True)
+        self.image.mkdir(at)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self.image.makedirs(self._at(self._strip_protocol(path)), exist_ok=exist_ok)
+
+    def rmdir(self, path: str) -> None:
+        self.image.rmdir(self._at(self._strip_protocol(path)))
+
+    def rm_file(self, path: str) -> None:
+        self.image.remove(self._at(self._strip_protocol(path)))
+
+    _rm = rm_file
+
+    def rm(
+        self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None
+    ) -> None:
+        for one in [path] if isinstance(path, str) else path:
+            at = self._at(self._strip_protocol(one))
+            if not self.image.isdir(at) or self.image.islink(at):
+                self.image.remove(at)
+            elif recursive and maxdepth is None:
+                self.image.rmtree(at)
+            else:
+                super().rm(one, recursive=recursive, maxdepth=maxdepth)
+
+    def mv_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        self.image.rename(
+            self._at(self._strip_protocol(path1)), self._at(self._strip_protocol(path2))
+        )
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        one, other = (self._at(self._strip_protocol(path)) for path in (path1, path2))
+        if self.image.isdir(one):
+            self.image.makedirs(other, exist_ok=True)
+            return
+        with self.image.open(one, "rb", 0) as source, self.image.open(other, "wb", 0) as target:
+            while data := source.read(1 << 20):
+                target.write(data)

@@ -1,0 +1,186 @@
+//! Devices that are Python objects: seekable binary files.
+//!
+//! Such a file has one position, so one transfer at a time is under way. The lock is taken without
+//! the GIL and before it, and so is never waited for by a thread that has the GIL.
+
+use crate::call::{Busy, keep};
+use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
+use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of one transfer at most.
+const PIECE: usize = 1 << 20;
+
+/// How often a transfer begins anew after Ctrl-C and the like, which shall end the call and not
+/// break a change in the middle of it.
+const INTERRUPTIONS: usize = 8;
+
+/// A Python file as a device.
+pub(crate) struct PythonFile {
+    file: Py<PyAny>,
+    size: u64,
+    is_read_only: bool,
+    name: String,
+    /// Held while the file's position is in use.
+    position: Mutex<()>,
+}
+
+impl fmt::Debug for PythonFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PythonFile")
+            .field("name", &self.name)
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PythonFile {
+    /// Takes a file. What it cannot do is found out now, as far as it says so.
+    pub(crate) fn new(file: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
+        let needs = |asked: &str, what: &str| -> PyResult<()> {
+            if file.hasattr(asked)? && !file.call_method0(asked)?.is_truthy()? {
+                let text = format!("the file that the image lies on is not {what}");
+                return Err(PyErr::new::<PyOSError, _>((extant::errno::EINVAL, text)));
+            }
+            Ok(())
+        };
+        needs("readable", "open for reading")?;
+        needs("seekable", "seekable")?;
+        if is_writable {
+            needs("writable", "open for writing")?;
+        }
+        file.call_method1("seek", (0, 2))?;
+        let size = file.call_method0("tell")?.extract::<u64>()?;
+        let name = file.getattr("name").ok();
+        let name = name.and_then(|name| name.str().ok());
+        let name = name.map_or_else(|| "the file object".to_owned(), |name| name.to_string());
+        Ok(Self {
+            file: file.clone().unbind(),
+            size,
+            is_read_only: !is_writable,
+            name,
+            position: Mutex::new(()),
+        })
+    }
+
+    /// What tells it from other devices of this process.
+    pub(crate) fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn transfer(
+        &self,
+        op: &'static str,
+        offset: u64,
+        len: usize,
+        mut work: impl FnMut(Python<'_>, &Bound<'_, PyAny>) -> PyResult<()>,
+    ) -> DeviceResult<()> {
+        let held = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = Python::try_attach(|py| {
+            let _busy = Busy::with(self.id());
+            for _ in 0..INTERRUPTIONS {
+                match work(py, self.file.bind(py)) {
+                    Err(e) if !e.is_instance_of::<PyException>(py) => keep(py, e),
+                    done => return done.map_err(|e| failed(py, e)),
+                }
+            }
+            Err(io::Error::from(io::ErrorKind::Interrupted))
+        });
+        drop(held);
+        let gone = || Err(io::Error::other("the Python interpreter has ended"));
+        done.unwrap_or_else(gone).map_err(|source| DeviceError::Io {
+            op,
+            device: self.name.clone(),
+            offset,
+            len: len as u64,
+            source,
+        })
+    }
+}
+
+/// Keeps an exception, and says what it is to the engine.
+fn failed(py: Python<'_>, e: PyErr) -> io::Error {
+    let errno = e.value(py).getattr("errno").and_then(|n| n.extract());
+    let source = match errno {
+        Ok(errno) => io::Error::from_raw_os_error(errno),
+        Err(_) => io::Error::other(e.to_string()),
+    };
+    keep(py, e);
+    source
+}
+
+impl BlockDevice for PythonFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.check_range("read", offset, buf.len() as u64)?;
+        let len = buf.len();
+        self.transfer("read", offset, len, |_, file| {
+            file.call_method1("seek", (offset,))?;
+            let mut rest = &mut *buf;
+            while !rest.is_empty() {
+                let wanted = rest.len().min(PIECE);
+                let read = file.call_method1("read", (wanted,))?;
+                let read = read.cast::<PyBytes>()?.as_bytes();
+                if read.is_empty() || read.len() > wanted {
+                    let text = format!("read() gave {} bytes of {wanted}", read.len());
+                    return Err(PyErr::new::<PyOSError, _>((extant::errno::EIO, text)));
+                }
+                let (now, later) = rest.split_at_mut(read.len());
+                now.copy_from_slice(read);
+                rest = later;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.check_writable("write", offset, buf.len() as u64)?;
+        self.transfer("write", offset, buf.len(), |py, file| {
+            file.call_method1("seek", (offset,))?;
+            let mut rest = buf;
+            while !rest.is_empty() {
+                let (now, _) = rest.split_at(rest.len().min(PIECE));
+                let written = file.call_method1("write", (PyBytes::new(py, now),))?;
+                let written = written.extract::<Option<usize>>()?.unwrap_or(0);
+                if written == 0 || written > now.len() {
+                    let text = format!("write() took {written} bytes of {}", now.len());
+                    return Err(PyErr::new::<PyOSError, _>((extant::errno::EIO, text)));
+                }
+                rest = rest.get(written..).unwrap_or_default();
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.transfer("flush", 0, 0, |py, file| {
+            file.call_method0("flush")?;
+            // What has a descriptor can be made durable, and the promise is that it is.
+            match file.call_method0("fileno") {
+                Ok(number) => {
+                    py.import("os")?.call_method1("fsync", (number,))?;
+                    Ok(())
+                }
+                Err(_) => Ok(()),
+            }
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! From errors of Rust to exceptions of Python.
+//!
+//! All are `OSError`, with the number and the path where there is one. Python itself makes
+//! `FileNotFoundError` and the like of the number.
+
+use crate::path::text_of;
+use extant::{Cause, Escaped};
+use extant_blockdev::DeviceError;
+use pyo3::create_exception;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+create_exception!(
+    extant,
+    ImageError,
+    PyOSError,
+    "The image, and not what was asked of it, is the reason."
+);
+create_exception!(
+    extant,
+    NotExt4Error,
+    ImageError,
+    "There is no ext2, ext3 or ext4 file system."
+);
+create_exception!(
+    extant,
+    DamagedError,
+    ImageError,
+    "A structure of the file system breaks the format."
+);
+
+/// Which exception it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By its number alone.
+    Plain,
+    /// No file system is there.
+    NotExt4,
+    /// The file system is damaged.
+    Damaged,
+}
+
+/// A failure that becomes an exception, which takes the GIL to make.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) errno: i32,
+    pub(crate) text: String,
+    /// Bytes of the path, empty where it is about no file.
+    pub(crate) path: Vec<u8>,
+}
+
+impl Failure {
+    /// A refusal that says what is wrong.
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Plain,
+            errno: extant::errno::EINVAL,
+            text: text.into(),
+            path: Vec::new(),
+        }
+    }
+
+    /// Makes the exception.
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        let path = match self.path.as_slice() {
+            b"" => None,
+            path => match text_of(py, path) {
+                Ok(text) => Some(text.unbind()),
+                Err(e) => return e,
+            },
+        };
+        let args = (self.errno, self.text, path);
+        match self.kind {
+            Kind::Plain => PyErr::new::<PyOSError, _>(args),
+            Kind::NotExt4 => PyErr::new::<NotExt4Error, _>(args),
+            Kind::Damaged => PyErr::new::<DamagedError, _>(args),
+        }
+    }
+}
+
+impl From<extant::Error> for Failure {
+    fn from(e: extant::Error) -> Self {
+        let (kind, text) = match e.cause() {
+            Cause::Image(image) if image.is_not_ext4() => (Kind::NotExt4, image.to_string()),
+            Cause::Image(image) if image.is_corruption() => (Kind::Damaged, image.to_string()),
+            Cause::Image(image) => (Kind::Plain, image.to_string()),
+            cause => {
+                let kind = match cause {
+                    Cause::DirectoryTwice
+                    | Cause::BadName
+                    | Cause::NameTwice
+                    | Cause::TooMuchData
+                    | Cause::InDoubt
+                    | Cause::Altered { .. }
+                    | Cause::Unverifiable(_) => Kind::Damaged,
+                    _ => Kind::Plain,
+                };
+                (kind, without_path(&e))
+            }
+        };
+        Self {
+            kind,
+            errno: e.errno(),
+            text,
+            path: e.path().as_os_str().as_bytes().to_vec(),
+        }
+    }
+}
+
+/// What an error says, without the path that the exception has for itself.
+fn without_path(e: &extant::Error) -> String {
+    let text = e.to_string();
+    let prefix = format!("{}: ", Escaped::path(e.path()));
+    match text.strip_prefix(&prefix) {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(e: DeviceError) -> Self {
+        Self {
+            kind: Kind::Plain,
+            errno: e.errno(),
+            text: e.to_string(),
+            path: Vec::new(),
+        }
+    }
+}
+
+impl From<extant_fsck::Error> for Failure {
+    fn from(e: extant_fsck::Error) -> Self {
+        use extant_fsck::Error;
+        let text = e.to_string();
+        let (kind, errno) = match e {
+            Error::Device(e) => return e.into(),
+            Error::NotExt4 { .. } => (Kind::NotExt4, extant::errno::EINVAL),
+            Error::Unsupported { .. } => (Kind::Plain, extant::errno::EOPNOTSUPP),
+            Error::InUse { .. } => (Kind::Plain, extant::errno::EBUSY),
+            Error::Undo(e) => (Kind::Plain, e.raw_os_error().unwrap_or(extant::errno::EIO)),
+            _ => (Kind::Damaged, extant::errno::EUCLEAN),
+        };
+        Self {
+            kind,
+            errno,
+            text,
+            path: Vec::new(),
+        }
+    }
+}
+
+/// Says of which image a failure is that names no file.
+pub(crate) fn of_image(mut failure: Failure, image: &Path) -> Failure {
+    if failure.path.is_empty() {
+        failure.path = image.as_os_str().as_bytes().to_vec();
+    }
+    failure
+}
