@@ -3,12 +3,14 @@
 //! | file | owns |
 //! |---|---|
 //! | `crates_io` | crates as a registry would have them: packages, the oldest Rust, the API, licences |
+//! | `python` | the Python package: a wheel, installed and tried |
 //! | `targets` | other processors and systems |
 //!
 //! A step is a row of [`STEPS`]. Its result goes to its row of `docs/dev/everywhere.md`, so that a
 //! run of some steps leaves the others as they were.
 
 mod crates_io;
+mod python;
 mod targets;
 
 use crate::programs::{Done, succeed};
@@ -110,6 +112,11 @@ pub(crate) const STEPS: &[Step] = &[
         name: "processors",
         shows: "the tests of the on-disk format pass on other processors, of either byte order",
         run: targets::processors,
+    },
+    Step {
+        name: "python",
+        shows: "the wheel of the Python package installs, passes its tests, and is typed",
+        run: python::wheel,
     },
 ];
 
