@@ -1,5 +1,7 @@
 //! Numbers of bytes as text.
 
+pub(crate) use extant_mkfs::words::parse_size as parse;
+
 const UNITS: [(char, u32); 6] = [
     ('K', 10),
     ('M', 20),
@@ -8,44 +10,6 @@ const UNITS: [(char, u32); 6] = [
     ('P', 50),
     ('E', 60),
 ];
-
-/// Parses `4096`, `64K`, `1.5G`, `16TiB`: units are powers of 1024.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || {
-        format!(
-            "{text:?} is not a size: write a number of bytes, or one with K, M, G or T (powers of \
-             1024), such as 64M"
-        )
-    };
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit
-        .strip_suffix("iB")
-        .or_else(|| unit.strip_suffix('B'))
-        .unwrap_or(unit);
-    let shift = match unit.chars().collect::<Vec<_>>()[..] {
-        [] => 0,
-        [letter] => UNITS
-            .iter()
-            .find(|(name, _)| *name == letter.to_ascii_uppercase())
-            .map(|(_, shift)| *shift)
-            .ok_or_else(wrong)?,
-        _ => return Err(wrong()),
-    };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole
-            .checked_mul(1 << shift)
-            .ok_or_else(|| format!("{text} is more bytes than any file can have"));
-    }
-    let value = number.parse::<f64>().map_err(|_| wrong())? * (1u64 << shift) as f64;
-    if value.is_finite() && (0.0..9e18).contains(&value) && shift > 0 {
-        Ok(value as u64)
-    } else {
-        Err(wrong())
-    }
-}
 
 /// Bytes for people in a column, rounded up as `ls -h` does: `1.5G`.
 pub(crate) fn short(bytes: u64) -> String {
@@ -81,29 +45,6 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units_of_1024() {
-        assert_eq!(parse("4096"), Ok(4096));
-        assert_eq!(parse("64K"), Ok(64 << 10));
-        assert_eq!(parse("64k"), Ok(64 << 10));
-        assert_eq!(parse("1.5G"), Ok(3 << 29));
-        assert_eq!(parse("16TiB"), Ok(16 << 40));
-        assert_eq!(parse("1MB"), Ok(1 << 20));
-        for wrong in [
-            "",
-            "K",
-            "-1",
-            "1X",
-            "1.5",
-            "1KK",
-            "99999999999E",
-            "1e3",
-            "é",
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn sizes_for_people_are_short() {

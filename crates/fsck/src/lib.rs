@@ -76,8 +76,8 @@ pub use report::{Report, Totals};
 
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::features::Features;
-use extant_format::superblock::Superblock;
-use extant_format::{BlockSize, Pblk};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
+use extant_format::{BlockSize, FormatError, Pblk, Structure};
 use report::Sink;
 
 /// How to check.
@@ -155,6 +155,25 @@ pub fn refuse_unreadable(superblock: &Superblock) -> Result<()> {
     }
     Err(Error::Unsupported {
         names: unknown.names_of_bits(),
+    })
+}
+
+/// Reads the primary superblock. One that is not sound is an error, whatever backups there are.
+///
+/// # Errors
+/// When the device fails, there is no ext2, ext3 or ext4, or the superblock is damaged.
+pub fn primary_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let end = SUPERBLOCK_OFFSET as usize + SUPERBLOCK_LEN;
+    let size = usize::try_from(device.size()).unwrap_or(usize::MAX);
+    if size < end {
+        let short = FormatError::short(Structure::Superblock, size, end);
+        return Err(Error::not_ext4(device, short));
+    }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Superblock::parse(&bytes).map_err(|e| match e.field {
+        "magic" => Error::not_ext4(device, e),
+        _ => e.into(),
     })
 }
 

@@ -1,7 +1,8 @@
 //! Makes ext4 file systems and fills them from directories, tar streams and container images.
 //!
-//! Part of the API are the items of this page, [`output`] and [`source`]; the other rooms are open
-//! to tests and to this project, and any version may change them (`docs/dev/api.md`).
+//! Part of the API are the items of this page, [`output`], [`source`] and [`words`]. The other
+//! rooms are open to tests and to this project, and any version may change them
+//! (`docs/dev/api.md`).
 //!
 //! | room | owns |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | [`source`] | what an image is filled from: directories, tar streams, container images |
 //! | [`tables`] | owners, permissions, devices and labels from tables |
 //! | `verity` | hash trees that are made while an image is written |
+//! | [`words`] | words for what can be chosen |
 //! | [`mod@write`] | writing a planned image, each block once |
 
 pub mod defaults;
@@ -30,6 +32,7 @@ pub mod source;
 pub mod standing;
 pub mod tables;
 mod verity;
+pub mod words;
 pub mod write;
 
 pub use defaults::FormatOptions;

@@ -10,9 +10,7 @@ use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::keeping;
 use crate::output::Output;
 use crate::time::seconds_now_32;
-use extant_blockdev::SharedDevice;
 use extant_format::superblock::Superblock;
-use extant_fsck::Error;
 use extant_fsck::repair::{
     Options,
     resize::{self, Size},
@@ -31,10 +29,6 @@ pub(super) struct Resized {
     pub(super) blocks_before: u64,
     pub(super) blocks: u64,
 }
-
-/// Rounds in which a file system is made as small as possible; each makes room for the next, and
-/// two or three do.
-const ROUNDS_MAX: u32 = 16;
 
 pub(super) fn run(args: &Resize, location: &Whereabouts) -> Outcome {
     resize(args, location).map_err(coded)
@@ -59,7 +53,7 @@ pub(super) fn resized(args: &Resize, location: &Whereabouts) -> Outcome<Resized>
     // What moved out of the way lets less do. An undo file is of one round.
     if args.minimum && location.undo.is_none() {
         let first = resized.blocks_before;
-        for _ in 1..ROUNDS_MAX {
+        for _ in 1..resize::ROUNDS_MAX {
             let before = resized.blocks;
             match once(args, location) {
                 Ok(again) => resized.blocks = again.blocks,
@@ -113,41 +107,12 @@ pub(super) fn minimum(image: &OsStr, location: &Whereabouts) -> Outcome<(Superbl
     let device = device.map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     let bars = Bars::new("checking");
-    let minimum = least(device, sb.blocks_count(), &bars);
+    let options = Options::default().now(seconds_now_32());
+    let minimum = resize::minimum(device, options, &bars);
     bars.finish();
     let minimum = minimum.map_err(|e| named(&e))?;
     Ok((sb, minimum))
 }
-
-/// The number of blocks at which no round makes less of `blocks`.
-fn least(mut device: SharedDevice, blocks: u64, bars: &Bars) -> extant_fsck::Result<u64> {
-    let mut least = blocks;
-    for round in 0..ROUNDS_MAX {
-        let options = Options::default().now(seconds_now_32());
-        let plan = match resize::plan(device, Size::Minimum, options, bars) {
-            Ok(plan) if plan.is_complete() => plan,
-            // As far as the round before came.
-            Ok(_) | Err(Error::Refused { .. }) if round > 0 => break,
-            Ok(_) => {
-                return Err(Error::Refused {
-                    why: UNSOUND.into(),
-                });
-            }
-            Err(e) => return Err(e),
-        };
-        // What files hold is not copied, and nothing here looks at it.
-        device = plan.changes.device();
-        let blocks = superblock_of(&*device)?.blocks_count();
-        if blocks >= least {
-            break;
-        }
-        least = blocks;
-    }
-    Ok(least)
-}
-
-/// What is said of a result that a check finds fault with.
-const UNSOUND: &str = "the file system would not be sound afterwards";
 
 /// Why a round is not done.
 enum NotDone {
@@ -223,7 +188,7 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
                 shorten(file, was);
             }
             return Err(NotDone::Before(named(&match done {
-                Ok(_) => UNSOUND.to_owned(),
+                Ok(_) => resize::UNSOUND.to_owned(),
                 Err(e) => e.to_string(),
             })));
         }

@@ -11,13 +11,9 @@ use crate::image_path::{how, refuse_reading_options, shown, whole_image};
 use crate::output::Output;
 use crate::record::uuid;
 use crate::time::seconds_now_32;
-use extant_blockdev::{BlockDevice, SharedDevice};
-use extant_format::dir::HashVersion;
+use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, Feature};
-use extant_format::superblock::{
-    ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
-};
-use extant_format::{FormatError, Structure};
+use extant_format::superblock::{ErrorsBehaviour, Superblock};
 use extant_fsck::Severity;
 use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
@@ -26,21 +22,10 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Mount options that can be defaults, by their names.
-const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
-    ("debug", MountDefaults::DEBUG),
-    ("bsdgroups", MountDefaults::BSD_GROUPS),
-    ("user_xattr", MountDefaults::USER_XATTR),
-    ("acl", MountDefaults::ACL),
-    ("uid16", MountDefaults::UID16),
-    ("journal_data_writeback", MountDefaults::JOURNAL_WRITEBACK),
-    ("journal_data_ordered", MountDefaults::JOURNAL_ORDERED),
-    ("journal_data", MountDefaults::JOURNAL_DATA),
-    ("nobarrier", MountDefaults::NO_BARRIER),
-    ("block_validity", MountDefaults::BLOCK_VALIDITY),
-    ("discard", MountDefaults::DISCARD),
-    ("nodelalloc", MountDefaults::NO_DELALLOC),
-];
+pub(super) use extant_fsck::primary_superblock as superblock_of;
+pub(super) use extant_fsck::repair::tune::words::{
+    self, hash_named, mount_default, quotas, switches,
+};
 
 pub(super) fn run(args: &Tune, location: &Whereabouts) -> Outcome {
     tune(args, location).map_err(coded)
@@ -213,22 +198,6 @@ pub(super) fn apply(
         .map_or(Ok(()), |journal| journal.after(&before, &after))
 }
 
-/// The primary superblock: what is not sound is repaired before it is tuned.
-pub(super) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, extant_fsck::Error> {
-    let end = SUPERBLOCK_OFFSET as usize + SUPERBLOCK_LEN;
-    let size = usize::try_from(device.size()).unwrap_or(usize::MAX);
-    if size < end {
-        let short = FormatError::short(Structure::Superblock, size, end);
-        return Err(extant_fsck::Error::not_ext4(device, short));
-    }
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    Superblock::parse(&bytes).map_err(|e| match e.field {
-        "magic" => extant_fsck::Error::not_ext4(device, e),
-        _ => e.into(),
-    })
-}
-
 fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
     let bytes = |text: &OsString| text.as_bytes().to_vec();
     let mut settings = tune::Settings {
@@ -285,51 +254,6 @@ fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
     Ok(settings)
 }
 
-/// The hash of this name.
-pub(super) fn hash_named(name: &str) -> Option<HashVersion> {
-    Some(match name {
-        "legacy" => HashVersion::Legacy,
-        "half_md4" => HashVersion::HalfMd4,
-        "tea" => HashVersion::Tea,
-        _ => return None,
-    })
-}
-
-/// Quota files that are asked for, or are to go: of users, groups and projects.
-pub(super) fn quotas(lists: &[String]) -> Result<[Option<bool>; 3], String> {
-    const NAMES: [[&str; 2]; 3] = [
-        ["user", "usrquota"],
-        ["group", "grpquota"],
-        ["project", "prjquota"],
-    ];
-    let mut kinds = [None; 3];
-    for (name, on) in switches(lists) {
-        let kind = NAMES.iter().position(|names| names.contains(&name));
-        let place = kind.and_then(|kind| kinds.get_mut(kind));
-        let place =
-            place.ok_or_else(|| format!("{name:?} has no quotas: user, group and project have"))?;
-        *place = Some(on);
-    }
-    Ok(kinds)
-}
-
-/// The mount option of this name that can be a default.
-pub(super) fn mount_default(name: &str) -> Option<MountDefaults> {
-    let known = MOUNT_DEFAULTS.iter().find(|(known, _)| *known == name);
-    known.map(|(_, option)| *option)
-}
-
-/// Names, each with whether it is to be on: `^` in front means off.
-pub(super) fn switches(lists: &[String]) -> impl Iterator<Item = (&str, bool)> {
-    let names = lists.iter().flat_map(|list| list.split(','));
-    names
-        .filter(|name| !name.is_empty())
-        .map(|name| match name.strip_prefix('^') {
-            Some(name) => (name, false),
-            None => (name, true),
-        })
-}
-
 /// Shows what can be changed.
 fn list(sb: &Superblock) -> Outcome {
     let mut output = Output::new();
@@ -343,18 +267,7 @@ fn list(sb: &Superblock) -> Outcome {
         ErrorsBehaviour::Unknown(_) => "unknown",
     };
     let defaults = sb.mount_defaults();
-    let journal = MountDefaults::JOURNAL_WRITEBACK;
-    let options: Vec<&str> = MOUNT_DEFAULTS
-        .iter()
-        .filter(|(_, option)| {
-            if journal.contains(*option) {
-                defaults & journal == *option
-            } else {
-                defaults.contains(*option)
-            }
-        })
-        .map(|(name, _)| *name)
-        .collect();
+    let options = words::mount_defaults(defaults);
     let raw = sb.raw();
     writeln!(output, "uuid: {}", uuid(sb.uuid()))?;
     writeln!(output, "reserved blocks: {}", sb.reserved_blocks_count())?;

@@ -1,31 +1,19 @@
-//! Undo files of `repair`, `tune` and `resize`, whose changes are known before: where they lie, and
-//! that they are durable before anything is written.
+//! Undo files of `repair`, `tune` and `resize`, whose changes are known before: where they lie.
 
 use crate::args::Whereabouts;
 use extant::Escaped;
 use extant_fsck::Error;
-use extant_fsck::repair::{self, Plan};
+use extant_fsck::repair::Plan;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+pub(super) use extant_fsck::repair::keep;
+pub(crate) use extant_fsck::repair::{create_undo as create, sync_name};
 
 /// So many undo files may lie beside an image.
 const BESIDE_MAX: u32 = 1000;
-
-/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that
-/// cannot be written in whole is removed again.
-pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
-    let file = create(path).map_err(Error::Undo)?;
-    let kept = fill(path, &file, plan);
-    if kept.is_err() {
-        // Nothing is lost if this fails too: the name stays, and the next attempt says so.
-        let _ = std::fs::remove_file(path);
-    }
-    kept
-}
 
 /// Writes the undo file beside the image, as [`keep`] does: `IMAGE.undo`, or `IMAGE.undo.1` and so
 /// on where that exists. Returns where it lies.
@@ -47,29 +35,6 @@ pub(super) fn keep_beside(image: &Path, plan: &Plan) -> extant_fsck::Result<Path
         io::ErrorKind::AlreadyExists,
         text,
     )))
-}
-
-/// What an image holds is for its owner.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
-}
-
-fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
-    let mut out = BufWriter::new(file);
-    repair::write_undo(&plan.changes, &mut out)?;
-    out.flush()
-        .and_then(|()| file.sync_all())
-        .map_err(Error::Undo)?;
-    sync_name(path)
-}
-
-/// Makes the name of an undo file durable.
-pub(crate) fn sync_name(path: &Path) -> extant_fsck::Result<()> {
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))
-        .and_then(|dir| dir.sync_all())
-        .map_err(Error::Undo)
 }
 
 /// What to do after writing failed.

@@ -16,6 +16,7 @@
 //! | `shown` | the devices by which it is read |
 //! | `zeroed` | parts of a device that are zeroed before all else |
 //! | `undo` | files that take changes back |
+//! | `kept` | making such a file |
 //! | `in_progress` | writing: in which order, and what the superblock says meanwhile |
 //! | `whole` | writing what changes of a sound file system as a whole |
 //! | `space` | free blocks |
@@ -62,6 +63,7 @@ mod groups;
 mod in_progress;
 mod inodes;
 mod journal;
+mod kept;
 mod layout;
 mod map_builder;
 mod maps;
@@ -93,6 +95,7 @@ mod zeroed;
 
 pub use draft::{Change, Changes, Fix};
 pub use fast_commits::Replay;
+pub use kept::{create_undo, keep, sync_name};
 pub use net::{Loss, Lost};
 pub use options::Options;
 pub use plan::{Plan, plan, plan_after_replay, plan_before_replay};

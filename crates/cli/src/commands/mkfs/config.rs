@@ -23,7 +23,10 @@ use extant_mkfs::source::{
     Whiteouts, read_sources,
 };
 use extant_mkfs::standing::Identity;
+use extant_mkfs::words::{self, parse_headroom, parse_mode};
 use extant_mkfs::{Arrangement, BuildOptions, Headroom, Size};
+
+pub(in crate::commands) use extant_mkfs::words::parse_uuid;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -403,60 +406,24 @@ impl Plan {
 
 impl Format {
     fn new(args: &args::Plan) -> Outcome<Self> {
-        let block_size = args.block_size.map(|bytes| {
-            u32::try_from(bytes)
-                .ok()
-                .and_then(BlockSize::from_bytes)
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "--block-size {bytes}: use 1K, 2K, 4K, 8K, 16K, 32K or 64K"
-                    ))
-                })
-        });
-        let inode_size = args.inode_size.map(|bytes| {
-            u32::try_from(bytes)
-                .ok()
-                .filter(|bytes| bytes.is_power_of_two() && (128..=4096).contains(bytes))
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "--inode-size {bytes}: use 128, 256, 512, 1024, 2048 or 4096"
-                    ))
-                })
-        });
+        let block_size = args
+            .block_size
+            .map(checked("--block-size", words::block_size));
+        let inode_size = args
+            .inode_size
+            .map(checked("--inode-size", words::inode_size));
         let inodes = match (args.inodes, args.inode_ratio) {
-            (Some(0), _) => return Err(Failure::usage("--inodes 0: a file system needs some")),
-            (Some(count), _) => InodeDensity::Count(count),
-            (None, Some(ratio)) => {
-                let ratio = u32::try_from(ratio).ok().filter(|&ratio| ratio >= 1024);
-                InodeDensity::Ratio(ratio.ok_or_else(|| {
-                    Failure::usage("--inode-ratio: use 1K to 4G bytes for each inode")
-                })?)
-            }
+            (Some(count), _) => checked("--inodes", words::inodes)(count)?,
+            (None, Some(ratio)) => option_of("--inode-ratio", words::inode_ratio(ratio))?,
             (None, None) => InodeDensity::BySize,
         };
-        let journal = match args.journal_size.as_deref() {
-            None => JournalSize::BySize,
-            Some("none" | "0") => JournalSize::None,
-            Some(text) => JournalSize::Bytes(option("--journal-size", size::parse)(text)?),
-        };
-        if let Some(percent) = args.reserved_percent
-            && !(0.0..=50.0).contains(&percent)
-        {
-            return Err(Failure::usage(format!(
-                "--reserved-percent {percent}: use 0 to 50"
-            )));
+        let journal = args.journal_size.as_deref();
+        let journal = journal.map(option("--journal-size", words::parse_journal_size));
+        if let Some(percent) = args.reserved_percent {
+            checked("--reserved-percent", words::reserved_percent)(percent)?;
         }
-        let label = args
-            .label
-            .as_ref()
-            .map_or(&b""[..], |label| label.as_bytes());
-        if label.len() > 16 {
-            return Err(Failure::usage(format!(
-                "--label: {} has {} bytes, and a label has at most 16",
-                Escaped(label),
-                label.len()
-            )));
-        }
+        let label = args.label.as_ref();
+        let label = label.map(|label| option_of("--label", words::label(label.as_bytes())));
         let profile = args.profile.as_deref();
         let profile = profile.map(option("--profile", Profile::from_str));
         let features = args.features.join(",");
@@ -473,13 +440,13 @@ impl Format {
             inodes,
             features: option("--features", FeatureRequest::from_str)(&features)?,
             profile: profile.transpose()?.unwrap_or_default(),
-            journal,
+            journal: journal.transpose()?.unwrap_or(JournalSize::BySize),
             reserved_percent: args.reserved_percent,
             tables: match args.table_init {
                 Some(TableInit::Lazy) => Tables::Lazy,
                 Some(TableInit::Full) | None => Tables::Full,
             },
-            label: label.to_vec(),
+            label: label.transpose()?.unwrap_or_default(),
             uuid: uuid.transpose()?,
             hash_seed: hash_seed.transpose()?,
             root_owner: root_owner.transpose()?,
@@ -603,75 +570,23 @@ fn option<T, E: std::fmt::Display>(
     move |text| parse(text).map_err(|e| Failure::usage(format!("{name}: {e}")))
 }
 
+/// Checks a value of an option; errors name both.
+fn checked<T, V: Copy + std::fmt::Display>(
+    name: &'static str,
+    check: impl Fn(V) -> Result<T, String>,
+) -> impl Fn(V) -> Outcome<T> {
+    move |value| check(value).map_err(|e| Failure::usage(format!("{name} {value}: {e}")))
+}
+
+/// Names the option in what is wrong with its value.
+fn option_of<T>(name: &'static str, value: Result<T, String>) -> Outcome<T> {
+    value.map_err(|e| Failure::usage(format!("{name}: {e}")))
+}
+
 /// The value of an option that may be left out.
 fn chosen<T: FromStr>(text: Option<&str>, name: &'static str) -> Outcome<Option<T>>
 where
     T::Err: std::fmt::Display,
 {
     text.map(option(name, T::from_str)).transpose()
-}
-
-fn parse_headroom(text: &str) -> Result<Headroom, String> {
-    match text.strip_suffix('%') {
-        None => size::parse(text).map(Headroom::Bytes),
-        Some(number) => number
-            .parse::<f64>()
-            .ok()
-            .filter(|percent| (0.0..=10_000.0).contains(percent))
-            .map(Headroom::Percent)
-            .ok_or_else(|| format!("{text:?} is not a share: write one such as 20%")),
-    }
-}
-
-pub(in crate::commands) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
-    let wrong = || format!("{text:?} is not a UUID such as 7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e");
-    let digits: Vec<u32> = text
-        .chars()
-        .filter(|&c| c != '-')
-        .map(|c| c.to_digit(16).ok_or_else(wrong))
-        .collect::<Result<_, _>>()?;
-    let bytes: Vec<u8> = digits
-        .chunks(2)
-        .map(|pair| pair.iter().fold(0, |byte, &digit| byte << 4 | digit as u8))
-        .collect();
-    match (digits.len(), <[u8; 16]>::try_from(bytes)) {
-        (32, Ok(uuid)) => Ok(uuid),
-        _ => Err(wrong()),
-    }
-}
-
-fn parse_mode(text: &str) -> Result<u16, String> {
-    u16::from_str_radix(text, 8)
-        .ok()
-        .filter(|&mode| mode <= 0o7777)
-        .ok_or_else(|| format!("{text:?} is not a mode: write octal digits, such as 755"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headroom_is_a_size_or_a_share() {
-        assert_eq!(parse_headroom("64M"), Ok(Headroom::Bytes(64 << 20)));
-        assert_eq!(parse_headroom("12.5%"), Ok(Headroom::Percent(12.5)));
-        for wrong in ["", "%", "-5%", "x"] {
-            assert!(parse_headroom(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn uuids_have_32_digits() {
-        let expected = [
-            0x7c, 0x1f, 0x0b, 0x52, 0x3a, 0x6e, 0x4d, 0x8e, 0x9f, 0x6d, 0x0a, 0x3f, 0x5b, 0x1c,
-            0x2d, 0x4e,
-        ];
-        assert_eq!(
-            parse_uuid("7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e"),
-            Ok(expected)
-        );
-        for wrong in ["", "7c1f", "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4g", "é"] {
-            assert!(parse_uuid(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -42,6 +42,43 @@ pub enum Size {
 /// Times that a size near the least is tried, a little larger each time.
 const TRIES: u32 = 24;
 
+/// Rounds in which a file system is made as small as possible; each makes room for the next, and
+/// two or three do.
+pub const ROUNDS_MAX: u32 = 16;
+
+/// What is said of a plan whose result a check finds fault with.
+pub const UNSOUND: &str = "the file system would not be sound afterwards";
+
+/// Finds out to how many blocks the file system at byte 0 of `device` can be brought down, by as
+/// many rounds as make it smaller. Writes nothing.
+///
+/// # Errors
+/// As for [`plan`]; where a check finds fault with the result of the first round.
+pub fn minimum(mut device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<u64> {
+    let mut least = crate::primary_superblock(&*device)?.blocks_count();
+    for round in 0..ROUNDS_MAX {
+        let plan = match plan(device, Size::Minimum, options, progress) {
+            Ok(plan) if plan.is_complete() => plan,
+            // As far as the round before came.
+            Ok(_) | Err(Error::Refused { .. }) if round > 0 => break,
+            Ok(_) => {
+                return Err(Error::Refused {
+                    why: UNSOUND.into(),
+                });
+            }
+            Err(e) => return Err(e),
+        };
+        // What files hold is not copied, and nothing here looks at it.
+        device = plan.changes.device();
+        let blocks = crate::primary_superblock(&*device)?.blocks_count();
+        if blocks >= least {
+            break;
+        }
+        least = blocks;
+    }
+    Ok(least)
+}
+
 /// Finds out how to give the file system at byte 0 of `device` another size. What is behind a file
 /// system that grows is zeroed where tables will lie; otherwise nothing is written.
 ///

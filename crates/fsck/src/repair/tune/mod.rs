@@ -12,6 +12,7 @@
 //! | `inode_size` | larger inodes, in tables in other places |
 //! | `files` | the journal, the orphan file, quota files, multiple-mount protection |
 //! | `wide` | descriptors of 64 bytes, and of 32 |
+//! | [`words`] | words for what can be changed |
 
 mod checksums;
 mod directories;
@@ -20,6 +21,7 @@ mod features;
 mod files;
 mod inode_size;
 mod wide;
+pub mod words;
 
 pub use external::{ExternalJournal, dismiss, enlist, external_journal, holds_journal_of};
 pub use features::{Switch, switch};
