@@ -1,6 +1,6 @@
 /* A tour of an image: makes a directory and files in it, reads them back, lists them, and reports an error as a sentence.
  *
- *   cc -std=c11 -Iinclude examples/tour.c -lextant_capi -o tour && ./tour disk.img
+ *   cc examples/tour.c $(pkg-config --cflags --libs extant) -o tour && ./tour disk.img
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     if (extant_stat(fs, "/tour/missing", &stat) != -ENOENT)
         return 1;
     printf("error: %s\n", extant_message());
-    if (extant_mkdir(NULL, "/x", 0755) != -EFAULT)
+    if (extant_mkdir(NULL, "/x", 0755) != -EINVAL)
         return 1;
     printf("error: %s\n", extant_message());
 

@@ -1,17 +1,28 @@
 /* extant.h - ext2, ext3 and ext4 images, without a mount.
  *
- * Functions return 0, or a count where that is said, or a negative Linux error number (-ENOENT, ...); then
- * extant_message() has a sentence for the thread that called. Paths and names are bytes that end with a zero byte; paths
- * begin at the root of the file system, with or without a leading '/', and symbolic links are followed inside the
- * file system only. Any number of threads may use a handle at once, with two exceptions: an extant_dir is used by one
- * thread at a time, and nobody may use a handle that is being closed. Files and directories may outlive the extant_fs they
- * came from: after extant_close() they can still be read, and nothing can be changed (-EROFS); the image stays locked
- * for others until the last of them is closed. Handles do not survive fork() in the child.
+ * Functions return 0, or a count where that is said, or a negative Linux error number (-ENOENT,
+ * ...); then extant_message() has a sentence for the thread that called, and extant_error_kind()
+ * says what kind of failure it is. An argument that is NULL where it must not be, a flag that is
+ * not known, and a structure whose size is wrong are -EINVAL.
  *
- * Functions follow a symbolic link at the end of a path, unless an l in front of their name or a comment says otherwise; those
- * that make, move or remove a name never do.
+ * Paths and names are bytes that end with a zero byte; paths begin at the root of the file system,
+ * with or without a leading '/', and symbolic links are followed inside the file system only. They
+ * are followed at the end of a path, unless an l in front of the name of a function or a comment
+ * says otherwise; functions that make, move or remove a name never do.
  *
- * Link with -lextant_capi, or with libextant_capi.a -pthread -ldl -lm. Licence: MIT OR Apache-2.0.
+ * Any number of threads may use a handle at once, with two exceptions: an extant_dir or an
+ * extant_walk is used by one thread at a time, and nothing may use a handle that is being closed.
+ * Files and directories may outlive the extant_fs they came from: after extant_close() they can
+ * still be read, and nothing can be changed (-EROFS); the image stays locked for others until the
+ * last of them is closed. Handles do not survive fork() in the child.
+ *
+ * Structures that a program fills begin with their size, and structures that the library fills in
+ * memory of its own may have more members in later versions: a program that was compiled with one
+ * version of this header runs with later ones. Functions that a program passes may be called from
+ * any thread, and must return: neither longjmp() nor an exception may leave them.
+ *
+ * Link with -lextant, as pkg-config says (extant.pc); the manual page is extant(3).
+ * Licence: MIT OR Apache-2.0.
  */
 #ifndef EXTANT_H
 #define EXTANT_H
@@ -26,6 +37,10 @@ extern "C" {
 typedef struct extant_fs extant_fs;
 typedef struct extant_file extant_file;
 typedef struct extant_dir extant_dir;
+typedef struct extant_walk extant_walk;
+typedef struct extant_device extant_device;
+typedef struct extant_report extant_report;
+typedef struct extant_token extant_token;
 
 /* How to open a file system. Set size to sizeof(struct extant_options), and what is not used to 0: later versions may have
  * more members. */
@@ -110,6 +125,87 @@ struct extant_entry {
 const char *extant_version(void);
 /* Why the last call of this thread failed that did; "" if none has. Valid until the thread's next call. */
 const char *extant_message(void);
+/* What kind of failure that was: EXTANT_ERROR_..., 0 if none was. */
+uint32_t extant_error_kind(void);
+
+/* An argument means nothing (-EINVAL). */
+#define EXTANT_ERROR_MISUSE 1u
+/* About a file or its name: it is missing, exists, is refused, or there is no room. */
+#define EXTANT_ERROR_FILE 2u
+/* No ext2, ext3 or ext4 is there; the message says what is, if that is known (-EMEDIUMTYPE). */
+#define EXTANT_ERROR_NOT_EXT4 3u
+/* An ext2, ext3 or ext4 is there and is damaged: extant_check() says where (-EUCLEAN, -EBADMSG). */
+#define EXTANT_ERROR_DAMAGED 4u
+/* The device, or the system outside of the image, failed or refused. */
+#define EXTANT_ERROR_DEVICE 5u
+/* The library, or this build of it, cannot do that (-EOPNOTSUPP). */
+#define EXTANT_ERROR_UNSUPPORTED 6u
+/* It is not done, since something would be lost or not be sound; the image is as it was. */
+#define EXTANT_ERROR_REFUSED 7u
+/* It was ended by a token or by what progress returned (-ECANCELED). */
+#define EXTANT_ERROR_CANCELLED 8u
+/* A defect of the library (-EIO). */
+#define EXTANT_ERROR_INTERNAL 9u
+
+/* How far a long piece of work is, and ending it. */
+
+/* A token with which any thread ends work that was given it. */
+int extant_token_new(extant_token **token);
+/* Ends all work that has this token, now and later, as soon as it next uses its device. */
+void extant_token_cancel(const extant_token *token);
+/* Work that has the token goes on. NULL is allowed. */
+void extant_token_close(extant_token *token);
+
+/* Given to functions that take long, which may also have NULL for it. Set size to sizeof(struct
+ * extant_watch). */
+struct extant_watch {
+    size_t size;
+    /* Says what is being done, how many units of that are, and how many it has. Called from the
+     * threads that work, one at a time, and at most some twenty times a second. Anything but 0
+     * ends the work. NULL for none. */
+    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
+    void *user;
+    const extant_token *token; /* NULL for none */
+};
+
+/* Devices: what images lie on. */
+
+/* Functions that a device is made of. Set size to sizeof(struct extant_device_ops). Each returns 0
+ * or a negative error number, and is called from several threads at once. Ranges that are asked
+ * for lie on the device. */
+struct extant_device_ops {
+    size_t size;
+    int (*read)(void *user, void *buffer, size_t length, uint64_t offset);        /* all of it */
+    int (*write)(void *user, const void *buffer, size_t length, uint64_t offset); /* all of it; NULL: reading only */
+    int (*flush)(void *user);                                       /* makes what was written durable; NULL: it is */
+    int (*discard)(void *user, uint64_t offset, uint64_t length);   /* a hint; NULL: nothing is done */
+    int (*zero)(void *user, uint64_t offset, uint64_t length);      /* NULL: zeros are written */
+    int (*capacity)(void *user, uint64_t *bytes);                   /* asked once */
+    void (*release)(void *user);                                    /* nothing uses it any more; NULL allowed */
+    uint32_t sector;   /* bytes written as a unit: a power of two, 0 for 512 */
+    uint32_t reserved; /* 0 */
+};
+
+/* Opens what extant_open() opens, as a device: of options, EXTANT_WRITABLE, partition, offset and
+ * format count. */
+int extant_device_open(const char *image, const struct extant_options *options, extant_device **device);
+/* Takes an open file or block device by its descriptor, which stays the caller's and may be closed
+ * afterwards. Options as for extant_device_open(). */
+int extant_device_from_fd(int fd, const struct extant_options *options, extant_device **device);
+/* Makes a device of functions. user is passed to each. After an error release is not called. */
+int extant_device_from_ops(const struct extant_device_ops *ops, void *user, extant_device **device);
+/* Makes a device of zeros in memory. */
+int extant_device_in_memory(uint64_t bytes, extant_device **device);
+/* Makes a device of a part of another one: a partition (from 1), or what lies from offset on (with
+ * partition 0). */
+int extant_device_part(const extant_device *whole, uint32_t partition, uint64_t offset, extant_device **part);
+/* Returns the bytes that it has. */
+int64_t extant_device_size(const extant_device *device);
+int extant_device_read(const extant_device *device, void *buffer, size_t size, uint64_t offset);
+int extant_device_write(const extant_device *device, const void *buffer, size_t size, uint64_t offset);
+int extant_device_flush(const extant_device *device);
+/* File systems on it can be used on; it ends with the last of them. NULL is allowed. */
+void extant_device_close(extant_device *device);
 
 /* File systems. */
 
@@ -120,6 +216,9 @@ const char *extant_message(void);
  * written to. The other words are those of docs/user/formats.md, in a library built with the feature formats. What is
  * behind HTTP, in object stores or behind TLS needs the feature remote or tls. */
 int extant_open(const char *image, const struct extant_options *options, extant_fs **fs);
+/* Opens the file system on a device, whose handle may be closed then. Of options, flags,
+ * partition, offset and cache_bytes count. Nothing keeps others from using the device meanwhile. */
+int extant_open_device(const extant_device *device, const struct extant_options *options, extant_fs **fs);
 /* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was
  * done since the last success of extant_sync() may be lost. NULL is allowed. */
 int extant_close(extant_fs *fs);
@@ -158,6 +257,8 @@ int extant_lchown(const extant_fs *fs, const char *file, uint32_t uid, uint32_t 
 /* times: last access, then last change of the content. */
 int extant_lutimens(const extant_fs *fs, const char *file, const struct extant_time *times);
 int extant_truncate(const extant_fs *fs, const char *file, uint64_t size);
+/* Gives a file to a project, which its quota counts for. */
+int extant_set_project(const extant_fs *fs, const char *file, uint32_t project);
 /* File flags to set and to clear, as FS_IOC_SETFLAGS knows them. */
 int extant_set_flags(const extant_fs *fs, const char *file, uint32_t set, uint32_t clear);
 
@@ -175,6 +276,60 @@ int64_t extant_llistxattr(const extant_fs *fs, const char *file, void *names, si
 
 #define EXTANT_XATTR_CREATE 1u
 #define EXTANT_XATTR_REPLACE 2u
+
+/* Access control lists. */
+
+/* An entry, as acl(5) has it. In a list stand the owner, users, the group, groups, the mask and
+ * others, in this order; where users or groups are named there has to be a mask. */
+struct extant_acl_entry {
+    uint32_t tag;         /* EXTANT_ACL_... */
+    uint32_t id;          /* of EXTANT_ACL_USER and EXTANT_ACL_GROUP; otherwise 0 */
+    uint32_t permissions; /* read 4, write 2, execute 1 */
+};
+
+#define EXTANT_ACL_USER_OBJ 1u
+#define EXTANT_ACL_USER 2u
+#define EXTANT_ACL_GROUP_OBJ 4u
+#define EXTANT_ACL_GROUP 8u
+#define EXTANT_ACL_MASK 16u
+#define EXTANT_ACL_OTHER 32u
+
+#define EXTANT_ACL_ACCESS 0u
+#define EXTANT_ACL_DEFAULT 1u
+
+/* Returns how many entries a list of a file has, 0 if it has none, and stores them. kind:
+ * EXTANT_ACL_ACCESS or EXTANT_ACL_DEFAULT. With count 0 nothing is stored; too few is -ERANGE. */
+int64_t extant_get_acl(const extant_fs *fs, const char *file, uint32_t kind, struct extant_acl_entry *entries, size_t count);
+/* Sets a list; without entries it is removed. The permissions of the file follow the access list. */
+int extant_set_acl(const extant_fs *fs, const char *file, uint32_t kind, const struct extant_acl_entry *entries, size_t count);
+
+/* Quotas. */
+
+/* What a user, group or project uses and may use: space in bytes. A limit of 0 is none. */
+struct extant_quota {
+    uint64_t space;
+    uint64_t space_soft;
+    uint64_t space_hard;
+    uint64_t space_grace_ends; /* seconds since 1970; 0 while the soft limit is kept */
+    uint64_t inodes;
+    uint64_t inode_soft;
+    uint64_t inode_hard;
+    uint64_t inode_grace_ends;
+    uint32_t id;
+    uint32_t reserved;
+};
+
+#define EXTANT_QUOTA_USER 0u
+#define EXTANT_QUOTA_GROUP 1u
+#define EXTANT_QUOTA_PROJECT 2u
+
+/* kind: EXTANT_QUOTA_...; -EOPNOTSUPP if the file system does not count it. */
+int extant_get_quota(const extant_fs *fs, uint32_t kind, uint32_t id, struct extant_quota *quota);
+/* Returns how many users, groups or projects there are, and stores as many as count says, by
+ * ascending id. */
+int64_t extant_get_quotas(const extant_fs *fs, uint32_t kind, struct extant_quota *quotas, size_t count);
+/* Sets the limits of quota->id: of quota, those and the id count. */
+int extant_set_quota(const extant_fs *fs, uint32_t kind, const struct extant_quota *quota);
 
 /* Open files. A file stays while it is open, also without names. */
 
@@ -201,6 +356,21 @@ int extant_file_sync(const extant_file *file);
 int extant_file_sync_data(const extant_file *file);
 int extant_file_stat(const extant_file *file, struct extant_stat *stat);
 
+/* A piece of a file, in bytes. */
+struct extant_extent {
+    uint64_t offset; /* in the file */
+    uint64_t length;
+    uint64_t device_offset; /* EXTANT_NOWHERE if the content lies in the inode */
+    uint32_t flags;         /* EXTANT_EXTENT_UNWRITTEN: reserved, reads as zeros */
+    uint32_t reserved;
+};
+
+#define EXTANT_EXTENT_UNWRITTEN 1u
+#define EXTANT_NOWHERE UINT64_MAX
+
+/* Returns how many pieces a file has, and stores as many as count says. */
+int64_t extant_file_extents(const extant_file *file, struct extant_extent *extents, size_t count);
+
 #define EXTANT_O_READ 1u
 #define EXTANT_O_WRITE 2u
 #define EXTANT_O_APPEND 4u
@@ -222,6 +392,110 @@ int extant_dir_open(const extant_fs *fs, const char *path, extant_dir **dir);
 int extant_dir_next(extant_dir *dir, struct extant_entry *entry);
 /* NULL is allowed. */
 void extant_dir_close(extant_dir *dir);
+
+/* Everything below a directory: itself first, parents before children, names in order of their
+ * bytes. Symbolic links are not followed. */
+
+struct extant_walk_entry {
+    const char *path; /* ends with a zero byte; on damaged images names may hold any bytes */
+    size_t length;    /* bytes of the path */
+    uint64_t depth;   /* directories between the start and this; 0 for the start itself */
+    struct extant_stat stat;
+};
+
+int extant_walk_open(const extant_fs *fs, const char *path, extant_walk **walk);
+/* Returns 1 with the next file, 0 at the end, or an error number for what cannot be read: the walk
+ * goes on behind that. What entry points to is the walk's, until its next call. */
+int extant_walk_next(extant_walk *walk, const struct extant_walk_entry **entry);
+/* Leaves out what is below the directory that came last. */
+int extant_walk_skip(extant_walk *walk);
+/* NULL is allowed. */
+void extant_walk_close(extant_walk *walk);
+
+/* Making, checking and changing file systems that are not open. */
+
+/* Makes a file system. settings are strings "name=value", NULL behind the last; names are the long
+ * options of "extant mkfs" (docs/user/build.md), such as "size=1G" or "label=data", and extant(3)
+ * lists them. At a path a file comes into being, or is replaced, when it is complete. What is in
+ * the place and was not made here is kept (-EEXIST), unless "force=yes" is among the settings. */
+int extant_mkfs(const char *image, const char *const *settings, const struct extant_watch *watch);
+/* The same on a device: as large as that, unless settings say otherwise. */
+int extant_mkfs_device(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
+
+/* What was found, mended, or would be lost. */
+struct extant_finding {
+    const char *code;     /* stable, such as "inode-checksum" */
+    const char *text;     /* a line for people */
+    uint32_t severity;    /* EXTANT_WARNING, EXTANT_ERROR or EXTANT_FATAL */
+    uint32_t group;       /* of blocks; 0xffffffff if it is none */
+    uint64_t inode;       /* 0 if it is none */
+    uint64_t inode_block; /* block of the inode; EXTANT_NOWHERE if it is none */
+    uint64_t block;       /* of the file system; EXTANT_NOWHERE if it is none */
+};
+
+#define EXTANT_WARNING 0u /* worth knowing */
+#define EXTANT_ERROR 1u   /* the file system is not consistent */
+#define EXTANT_FATAL 2u   /* and for that reason parts of it were not checked */
+
+/* What a check or a repair came to. */
+struct extant_summary {
+    uint64_t warnings; /* after a repair, these three are what is left */
+    uint64_t errors;
+    uint64_t fatal;
+    uint64_t inodes;      /* in use */
+    uint64_t directories; /* among them */
+    uint64_t blocks;      /* in use */
+    uint64_t fixes;
+    uint64_t losses;
+    uint64_t changed_blocks;
+    uint32_t clean;   /* 1 if nothing is worse than a warning, or will be once the changes are written */
+    uint32_t written; /* 1 if the changes were written */
+};
+
+/* Checks the file system on a device, which is only read. What is found is in the report, and no
+ * error: 0 is returned if there is a report. flags: 0 or EXTANT_CHECK_.... */
+int extant_check(const extant_device *device, uint32_t flags, const struct extant_watch *watch, extant_report **report);
+/* Repairs the file system on a device. flags: 0 or EXTANT_REPAIR_.... What was there is kept in a
+ * new file named undo, unless that is NULL. Nothing is written if files that can be read would be
+ * lost (-EPERM), unless flags allow it. The work can be ended until it writes. */
+int extant_repair(const extant_device *device, uint32_t flags, const char *undo, const struct extant_watch *watch, extant_report **report);
+/* Takes a repair back, by what it has kept. */
+int extant_revert(const extant_device *device, const char *undo);
+
+#define EXTANT_CHECK_AS_IS 1u  /* without what waits in the journal */
+#define EXTANT_CHECK_VERITY 2u /* with the content of files that fs-verity protects */
+
+#define EXTANT_REPAIR_DRY_RUN 1u         /* writes nothing */
+#define EXTANT_REPAIR_ALLOW_LOSS 2u      /* also where files are lost */
+#define EXTANT_REPAIR_DISCARD_JOURNAL 4u /* gives up a journal that cannot be replayed */
+
+/* What is in a report; it belongs to that. */
+const struct extant_summary *extant_report_summary(const extant_report *report);
+/* An entry of a list, from 0 on; NULL behind the last. Of each code at most 1000 are kept. */
+const struct extant_finding *extant_report_entry(const extant_report *report, uint32_t list, size_t index);
+/* NULL is allowed. */
+void extant_report_close(extant_report *report);
+
+#define EXTANT_FINDINGS 0u /* what a check found, or a repair left */
+#define EXTANT_FIXES 1u    /* what a repair mended */
+#define EXTANT_LOSSES 2u   /* files that a repair loses */
+
+/* Gives the file system on a device another size: bytes, or EXTANT_MINIMUM for as little as it
+ * can be. The device has to have the bytes already; what it has behind a smaller file system
+ * may be cut off afterwards. Stores the new size unless now is NULL. */
+int extant_resize(const extant_device *device, uint64_t bytes, const struct extant_watch *watch, uint64_t *now);
+/* Stores the size that extant_resize() with EXTANT_MINIMUM leads to, and changes nothing. */
+int extant_minimum(const extant_device *device, const struct extant_watch *watch, uint64_t *bytes);
+
+#define EXTANT_MINIMUM 0u
+
+/* Changes settings of the file system on a device: strings as for extant_mkfs(), of which the names
+ * are the long options of "extant tune" (docs/user/tune.md), such as "label=data". All are made or
+ * none. */
+int extant_tune(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
+/* Stores what a setting is, as text without a zero byte; sizes as for extant_readlink(). extant(3)
+ * lists the names, such as "label", "uuid" and "features". */
+int64_t extant_setting(const extant_device *device, const char *setting, void *value, size_t size);
 
 #ifdef __cplusplus
 }

@@ -4,24 +4,52 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `abi` | the functions that C calls: each decodes, calls the `extant` crate once, and encodes |
-//! | `call` | what a failure becomes: a negative errno, and a sentence for the thread |
+//! | `abi` | the functions that C calls: each decodes, does one thing, and encodes |
+//! | `call` | what a failure becomes: a negative errno, its kind, and a sentence for the thread |
+//! | `checking` | checking, repairing, and taking a repair back |
+//! | `constants` | numbers that the header has as well |
+//! | `device` | devices that C passes |
+//! | `making` | making file systems |
+//! | `open` | opening file systems |
 //! | `pointers` | from what C passes to what Rust may use |
+//! | `report` | what a check or a repair came to |
+//! | `settings` | settings as strings, and what they mean |
+//! | `tuning` | changing sizes and settings, and telling what they are |
 //! | `types` | what is behind the handles, and the structures both sides know |
+//! | `watch` | how far long work is, and ending it |
 //!
 //! # Conventions
 //!
 //! Functions return 0 or a count, or a negative Linux error number; `extant_message` then has a
 //! sentence for the calling thread. A panic does not cross into C: it becomes `EIO`. Handles may be
-//! used by any number of threads at once, except directories, which are used by one at a time, and
-//! except while they are being closed.
+//! used by any number of threads at once, except directories and walks, which are used by one at a
+//! time, and except while they are being closed.
 //!
-//! The header is written by hand and kept in step with `abi` and `types` by a test.
+//! Structures that C fills begin with their size. Settings are strings. Those that the library
+//! fills in its own memory grow at their end. So programs that were compiled with an older header
+//! run with a newer library.
+//!
+//! The header is written by hand and kept in step with `abi`, `constants` and `types` by a test.
 
 mod abi;
 mod call;
+mod checking;
+mod constants;
+mod device;
+mod making;
+mod open;
 mod pointers;
+mod report;
+mod settings;
+mod tuning;
 mod types;
+mod watch;
 
 pub use abi::*;
-pub use types::{Dir, Entry, File, Fs, Mended, Options, Space, Stat, Time};
+pub use device::Device;
+pub use report::Report;
+pub use types::{
+    AclEntry, DeviceOps, Dir, Entry, Extent, File, Finding, Fs, Mended, Options, Quota, Space,
+    Stat, Summary, Time, Walk, WalkEntry, Watch,
+};
+pub use watch::Token;

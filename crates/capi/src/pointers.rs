@@ -5,15 +5,14 @@
 #![allow(unsafe_code)]
 
 use crate::call::Failure;
-use crate::types::Options;
+use crate::types::{DeviceOps, Options, Watch};
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Bytes of [`Options`] when there was no later version of them.
-const OPTIONS_OF_FIRST_VERSION: usize = 32;
-/// More than any version will have.
-const OPTIONS_AT_MOST: usize = 4096;
+/// More bytes than any version of a structure will have.
+const SIZE_AT_MOST: usize = 4096;
 
 /// What a handle stands for.
 ///
@@ -79,36 +78,109 @@ pub(crate) unsafe fn optional<'a, T>(from: *const T, len: usize) -> Option<&'a [
     (!from.is_null()).then(|| unsafe { std::slice::from_raw_parts(from, len) })
 }
 
-/// Options that may be left out, as far as the caller knows them: the rest is 0.
+/// A structure of C that begins with its size: integers, pointers and optional functions, of which
+/// zeros are a value.
+///
+/// # Safety
+/// `#[repr(C)]`, of which the first member is a `usize`, and any bytes that C can write are a
+/// value.
+pub(crate) unsafe trait SizedInC: Copy {
+    /// Its name in C.
+    const NAME: &'static str;
+    /// Bytes of it when there was no later version.
+    const FIRST_VERSION: usize;
+}
+
+// SAFETY: integers and pointers.
+unsafe impl SizedInC for Options {
+    const NAME: &'static str = "extant_options";
+    const FIRST_VERSION: usize = 32;
+}
+
+// SAFETY: integers, and functions that may be NULL, as the header asks of callers.
+unsafe impl SizedInC for DeviceOps {
+    const NAME: &'static str = "extant_device_ops";
+    const FIRST_VERSION: usize = size_of::<Self>();
+}
+
+// SAFETY: an integer, pointers, and a function that may be NULL, as the header asks of callers.
+unsafe impl SizedInC for Watch {
+    const NAME: &'static str = "extant_watch";
+    const FIRST_VERSION: usize = size_of::<Self>();
+}
+
+/// A structure that may be left out, as far as the caller knows it: the rest is 0.
 ///
 /// # Safety
 /// `from` is NULL or points to a structure of the number of bytes that is in its first member.
-pub(crate) unsafe fn options(from: *const Options) -> Result<Options, Failure> {
-    let mut options = Options::default();
+pub(crate) unsafe fn sized<T: SizedInC>(from: *const T) -> Result<T, Failure> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    if !from.is_null() {
+        // SAFETY: as the caller promises; it may have been built for a shorter structure, aligned
+        // less.
+        let size = unsafe { from.cast::<usize>().read_unaligned() };
+        let name = T::NAME;
+        if !(T::FIRST_VERSION..=SIZE_AT_MOST).contains(&size) {
+            return Err(Failure::invalid(format!(
+                "{name}.size is {size}: set it to sizeof(struct {name})"
+            )));
+        }
+        // SAFETY: as the caller promises, there are `size` bytes.
+        let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
+        let known = size.min(size_of::<T>());
+        if given[known..].iter().any(|&byte| byte != 0) {
+            return Err(Failure::invalid(format!(
+                "{name} asks for something that this version of the library does not know"
+            )));
+        }
+        // SAFETY: there is room for so many bytes.
+        unsafe {
+            let to = value.as_mut_ptr().cast::<u8>();
+            to.copy_from_nonoverlapping(given.as_ptr(), known);
+        }
+    }
+    // SAFETY: zeros, or what C has written, are a value of such structures.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Stores as many results as there is room for. Returns how many there are.
+///
+/// # Safety
+/// `to` is NULL or points to memory for `count` values, aligned, of whatever content.
+pub(crate) unsafe fn put_some<T>(
+    to: *mut T,
+    count: usize,
+    all: impl ExactSizeIterator<Item = T>,
+) -> Result<u64, Failure> {
+    let there = all.len() as u64;
+    if to.is_null() && count != 0 {
+        return Err(Failure::null("a place for the results"));
+    }
+    for (index, value) in all.take(count).enumerate() {
+        // SAFETY: as the caller promises, there is room for it.
+        unsafe { to.add(index).write(value) };
+    }
+    Ok(there)
+}
+
+/// Strings of which the last has a NULL behind it; none for NULL.
+///
+/// # Safety
+/// `from` is NULL or points to such strings.
+pub(crate) unsafe fn strings<'a>(from: *const *const c_char) -> Vec<&'a [u8]> {
+    let mut all = Vec::new();
     if from.is_null() {
-        return Ok(options);
+        return all;
     }
-    // SAFETY: as the caller promises; it may have been built for a shorter structure, aligned less.
-    let size = unsafe { from.cast::<usize>().read_unaligned() };
-    if !(OPTIONS_OF_FIRST_VERSION..=OPTIONS_AT_MOST).contains(&size) {
-        return Err(Failure::invalid(format!(
-            "extant_options.size is {size}: set it to sizeof(struct extant_options)"
-        )));
+    loop {
+        // SAFETY: as the caller promises, NULL comes behind the last.
+        let text = unsafe { from.add(all.len()).read() };
+        if text.is_null() {
+            return all;
+        }
+        // SAFETY: as the caller promises, it is a string.
+        all.push(unsafe { CStr::from_ptr(text) }.to_bytes());
     }
-    // SAFETY: as the caller promises, there are `size` bytes.
-    let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
-    let known = size.min(size_of::<Options>());
-    if given[known..].iter().any(|&byte| byte != 0) {
-        return Err(Failure::invalid(
-            "extant_options asks for something that this version of the library does not know",
-        ));
-    }
-    // SAFETY: the structure has integers and pointers only, of which any bytes are a value.
-    unsafe {
-        let to = (&raw mut options).cast::<u8>();
-        to.copy_from_nonoverlapping(given.as_ptr(), known);
-    }
-    Ok(options)
 }
 
 /// A path.

@@ -1,7 +1,11 @@
 //! What is behind the handles, and the structures that C knows as well.
 
-use extant::{DirEntry, Metadata, ReadDir, StatFs, Timestamp};
-use std::ffi::c_char;
+use crate::call::Failure;
+use crate::constants::{EXTENT_UNWRITTEN, NOWHERE};
+use crate::watch::Token;
+use extant::{DirEntry, Limits, Metadata, ReadDir, StatFs, Timestamp};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
 /// An open file system: `extant_fs`. With a transaction, its changes are those of that. And what
@@ -21,6 +25,64 @@ pub struct File(pub(crate) extant::File);
 #[derive(Debug)]
 pub struct Dir(pub(crate) ReadDir);
 
+/// A walk: `extant_walk`.
+pub struct Walk {
+    walk: extant::Walk,
+    /// What was given out last, and the path in it.
+    entry: WalkEntry,
+    path: CString,
+}
+
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Walk").field(&self.walk).finish()
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(walk: extant::Walk) -> Self {
+        let path = CString::default();
+        let entry = WalkEntry {
+            path: path.as_ptr(),
+            length: 0,
+            depth: 0,
+            stat: Stat::default(),
+        };
+        Self { walk, entry, path }
+    }
+
+    /// The next file, which stays until the next call.
+    pub(crate) fn next(&mut self) -> Result<Option<&WalkEntry>, Failure> {
+        let Some(found) = self.walk.next() else {
+            return Ok(None);
+        };
+        let found = found?;
+        let mut bytes = found.path_bytes().to_vec();
+        let length = bytes.len();
+        // A damaged directory has names with anything in them: what C sees ends there.
+        bytes.push(0);
+        self.path = CString::from_vec_with_nul(bytes).unwrap_or_else(|e| cut(e.into_bytes()));
+        self.entry = WalkEntry {
+            path: self.path.as_ptr(),
+            length: length.min(self.path.as_bytes().len()),
+            depth: found.depth() as u64,
+            stat: (&found.metadata()).into(),
+        };
+        Ok(Some(&self.entry))
+    }
+
+    pub(crate) fn skip(&mut self) {
+        self.walk.skip_children();
+    }
+}
+
+/// What comes before the first zero byte.
+fn cut(mut bytes: Vec<u8>) -> CString {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    bytes.truncate(end.unwrap_or(0));
+    CString::new(bytes).unwrap_or_default()
+}
+
 /// How to open a file system: `struct extant_options`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +101,65 @@ pub struct Options {
     pub format: *const c_char,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            size: 0,
-            flags: 0,
-            partition: 0,
-            offset: 0,
-            cache_bytes: 0,
-            format: std::ptr::null(),
-        }
-    }
+/// How far long work is, and what ends it: `struct extant_watch`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    /// `sizeof` this structure as the caller knows it.
+    pub size: usize,
+    /// What is told how far the work is.
+    pub progress: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            what: *const c_char,
+            done: u64,
+            total: u64,
+        ) -> c_int,
+    >,
+    /// What that is called with.
+    pub user: *mut c_void,
+    /// What ends the work; NULL for nothing.
+    pub token: *const Token,
+}
+
+/// Functions that a device is made of: `struct extant_device_ops`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceOps {
+    /// `sizeof` this structure as the caller knows it.
+    pub size: usize,
+    /// Fills a buffer.
+    pub read: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            buffer: *mut c_void,
+            length: usize,
+            offset: u64,
+        ) -> c_int,
+    >,
+    /// Writes a buffer; none for reading only.
+    pub write: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            buffer: *const c_void,
+            length: usize,
+            offset: u64,
+        ) -> c_int,
+    >,
+    /// Makes what was written durable.
+    pub flush: Option<unsafe extern "C" fn(user: *mut c_void) -> c_int>,
+    /// Says that a range is no longer needed.
+    pub discard: Option<unsafe extern "C" fn(user: *mut c_void, offset: u64, length: u64) -> c_int>,
+    /// Makes a range read as zeros.
+    pub zero: Option<unsafe extern "C" fn(user: *mut c_void, offset: u64, length: u64) -> c_int>,
+    /// Stores the size in bytes.
+    pub capacity: Option<unsafe extern "C" fn(user: *mut c_void, bytes: *mut u64) -> c_int>,
+    /// Is called when nothing uses the device any more.
+    pub release: Option<unsafe extern "C" fn(user: *mut c_void)>,
+    /// Bytes that are written as a unit; 0 for 512.
+    pub sector: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// A time: `struct extant_time`.
@@ -156,6 +266,122 @@ pub struct Entry {
     pub name: [c_char; 256],
 }
 
+/// A file of a walk: `struct extant_walk_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WalkEntry {
+    /// The path.
+    pub path: *const c_char,
+    /// Bytes of it.
+    pub length: usize,
+    /// Directories between the start and this.
+    pub depth: u64,
+    /// What is known about the file.
+    pub stat: Stat,
+}
+
+/// A piece of a file: `struct extant_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// First byte on the device; `EXTANT_NOWHERE` for content in the inode.
+    pub device_offset: u64,
+    /// `EXTANT_EXTENT_UNWRITTEN`.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// An entry of an access control list: `struct extant_acl_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AclEntry {
+    /// `EXTANT_ACL_...`.
+    pub tag: u32,
+    /// The user or group that is named.
+    pub id: u32,
+    /// Read 4, write 2, execute 1.
+    pub permissions: u32,
+}
+
+/// What a user, group or project uses and may use: `struct extant_quota`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// Bytes in use.
+    pub space: u64,
+    /// Soft limit in bytes; 0 for none.
+    pub space_soft: u64,
+    /// Hard limit in bytes; 0 for none.
+    pub space_hard: u64,
+    /// When the time of grace ends; 0 while the soft limit is kept.
+    pub space_grace_ends: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Soft limit; 0 for none.
+    pub inode_soft: u64,
+    /// Hard limit; 0 for none.
+    pub inode_hard: u64,
+    /// When the time of grace ends; 0 while the soft limit is kept.
+    pub inode_grace_ends: u64,
+    /// The user, group or project.
+    pub id: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What was found: `struct extant_finding`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The code.
+    pub code: *const c_char,
+    /// A line for people.
+    pub text: *const c_char,
+    /// `EXTANT_WARNING`, `EXTANT_ERROR`, `EXTANT_FATAL`.
+    pub severity: u32,
+    /// The group of blocks.
+    pub group: u32,
+    /// The inode.
+    pub inode: u64,
+    /// The block of the inode.
+    pub inode_block: u64,
+    /// The block of the file system.
+    pub block: u64,
+}
+
+/// What a check or a repair came to: `struct extant_summary`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Findings worth knowing.
+    pub warnings: u64,
+    /// Inconsistencies.
+    pub errors: u64,
+    /// Those that kept parts from being checked.
+    pub fatal: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Things that were mended.
+    pub fixes: u64,
+    /// Files that are lost.
+    pub losses: u64,
+    /// Blocks that the repair changes.
+    pub changed_blocks: u64,
+    /// 1 if nothing is worse than a warning.
+    pub clean: u32,
+    /// 1 if the changes were written.
+    pub written: u32,
+}
+
 impl From<Timestamp> for Time {
     fn from(time: Timestamp) -> Self {
         Self {
@@ -233,6 +459,45 @@ impl From<&DirEntry> for Entry {
             r#type: entry.file_type().map_or(0, |kind| kind.mode_bits().into()),
             length: bytes.len().min(255) as u32,
             name,
+        }
+    }
+}
+
+impl From<&extant::Extent> for Extent {
+    fn from(extent: &extant::Extent) -> Self {
+        Self {
+            offset: extent.offset,
+            length: extent.len,
+            device_offset: extent.device_offset.unwrap_or(NOWHERE),
+            flags: if extent.unwritten {
+                EXTENT_UNWRITTEN
+            } else {
+                0
+            },
+            reserved: 0,
+        }
+    }
+}
+
+impl From<&extant::Quota> for Quota {
+    fn from(quota: &extant::Quota) -> Self {
+        let of = |limits: &Limits| {
+            let all = [limits.soft, limits.hard, limits.grace_ends];
+            all.map(|number| number.unwrap_or(0))
+        };
+        let [space_soft, space_hard, space_grace_ends] = of(&quota.space_limits);
+        let [inode_soft, inode_hard, inode_grace_ends] = of(&quota.inode_limits);
+        Self {
+            space: quota.space,
+            space_soft,
+            space_hard,
+            space_grace_ends,
+            inodes: quota.inodes,
+            inode_soft,
+            inode_hard,
+            inode_grace_ends,
+            id: quota.id,
+            reserved: 0,
         }
     }
 }

@@ -15,12 +15,52 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "stores past the cache take pointers",
     ),
     (
-        "crates/capi/src/abi.rs",
+        "crates/capi/src/abi/arguments.rs",
+        "results go where C has room for them",
+    ),
+    (
+        "crates/capi/src/abi/devices.rs",
         "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/files.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/library.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/names.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/owners.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/systems.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/abi/upkeep.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/device.rs",
+        "a device of C is functions and what they are called with",
     ),
     (
         "crates/capi/src/pointers.rs",
         "C's pointers become references, as the header asks of callers",
+    ),
+    (
+        "crates/capi/src/types.rs",
+        "structures of C have functions in them, which are unsafe to call",
+    ),
+    (
+        "crates/capi/src/watch.rs",
+        "C is told how far work is by calling a function of its own",
     ),
     (
         "crates/cli/src/allocator.rs",
@@ -268,7 +308,16 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     (
         "extant-capi",
-        &["extant", "extant-core", "extant-blockdev", "extant-image"],
+        &[
+            "extant",
+            "extant-core",
+            "extant-blockdev",
+            "extant-format",
+            "extant-fsck",
+            "extant-image",
+            "extant-mkfs",
+            "extant-sync",
+        ],
     ),
     (
         "extant-cli",

@@ -2,4 +2,7 @@
 
 mod address;
 mod header;
+mod misuse;
+mod owners;
 mod program;
+mod upkeep;

@@ -29,16 +29,20 @@ pub(crate) fn libraries() -> PathBuf {
 
 /// Compiles a program.
 pub(crate) fn compile(source: &Path, program: &Path, link: &[&str]) {
+    compile_by("cc", "-std=c11", source, program, link);
+}
+
+/// Compiles a program by this compiler, which takes no warnings.
+pub(crate) fn compile_by(
+    compiler: &str,
+    standard: &str,
+    source: &Path,
+    program: &Path,
+    link: &[&str],
+) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tool("cc")
-        .args([
-            "-std=c11",
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-I",
-        ])
+    tool(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
         .arg(here.join("include"))
         .arg(source)
         .arg("-o")
@@ -105,6 +109,41 @@ fn a_program_in_c_runs_under_valgrind_which_finds_nothing() {
         "--leak-check=no",
     ];
     tour(&link, &checked);
+}
+
+#[test]
+fn the_five_lines_print_a_file() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let library = libraries().join("libextant_capi.a");
+    let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+    compile(&here.join("examples/read.c"), &path("read"), &link);
+    // The page has the same.
+    let source = std::fs::read_to_string(here.join("examples/read.c")).unwrap();
+    let page = std::fs::read_to_string(here.join("man/extant.3")).unwrap();
+    let page = page.replace("\\-", "-").replace("\\e", "\\");
+    let (_, main) = source.split_once("int main").unwrap();
+    assert!(
+        page.contains(main.trim_end()),
+        "extant(3) has another example"
+    );
+    std::fs::create_dir_all(path("tree/etc")).unwrap();
+    std::fs::write(path("tree/etc/hostname"), "box\n").unwrap();
+    let tree = path("tree");
+    mke2fs(
+        &path("disk.img"),
+        8 << 20,
+        &["-t", "ext4", "-d", tree.to_str().unwrap()],
+    );
+    let read = || {
+        // Where the image is.
+        tool("env").args(["-C", dir.path().to_str().unwrap(), "./read"])
+    };
+    assert_eq!(read().ok().text(), "box\n");
+    std::fs::write(path("disk.img"), vec![1; 1 << 16]).unwrap();
+    let refused = read().run();
+    assert_eq!(refused.code, 1, "{refused}");
 }
 
 /// Opens an image as what the second argument says, and prints what came of it; by options of the

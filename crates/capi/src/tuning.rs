@@ -1,0 +1,124 @@
+//! Changing the size and the settings of file systems, and telling what they are.
+
+use crate::call::Failure;
+use crate::checking::{options, write};
+use crate::constants::MINIMUM;
+use crate::settings;
+use crate::watch::Watching;
+use extant::{ErrorsBehaviour, SharedDevice};
+use extant_fsck::repair::resize::{self, Size};
+use extant_fsck::repair::tune::{self, words};
+use extant_fsck::repair::{Options, Plan};
+use extant_fsck::{Severity, primary_superblock};
+use std::sync::Arc;
+
+/// Times that a file system is made smaller: each makes room for the next.
+const ROUNDS_MAX: u32 = 16;
+
+/// Gives a file system another size in bytes. Returns what it has then.
+pub(crate) fn resize(
+    device: &SharedDevice,
+    bytes: u64,
+    watching: &Watching,
+) -> Result<u64, Failure> {
+    let block_size = u64::from(primary_superblock(&**device)?.block_size().bytes());
+    if bytes != u64::from(MINIMUM) {
+        let device = watching.over(device);
+        return Ok(once(&device, Size::Blocks(bytes / block_size), watching)? * block_size);
+    }
+    let mut blocks = once(&watching.over(device), Size::Minimum, watching)?;
+    for _ in 1..ROUNDS_MAX {
+        // The rounds before are written: what is left to do is less, and can be left.
+        match once(device, Size::Minimum, watching) {
+            Ok(again) if again < blocks => blocks = again,
+            _ => break,
+        }
+    }
+    Ok(blocks * block_size)
+}
+
+/// One round. Returns how many blocks there are then.
+fn once(device: &SharedDevice, size: Size, watching: &Watching) -> Result<u64, Failure> {
+    let planned = resize::plan(Arc::clone(device), size, options(), watching);
+    let plan = watching.outcome(planned.map_err(Failure::from))?;
+    refuse_unsound(&plan)?;
+    write(&plan, None, watching)?;
+    Ok(primary_superblock(&*plan.changes.device())?.blocks_count())
+}
+
+/// The bytes that a file system can be brought down to.
+pub(crate) fn minimum(device: &SharedDevice, watching: &Watching) -> Result<u64, Failure> {
+    let block_size = u64::from(primary_superblock(&**device)?.block_size().bytes());
+    let blocks = resize::minimum(watching.over(device), options(), watching);
+    Ok(watching.outcome(blocks.map_err(Failure::from))? * block_size)
+}
+
+fn refuse_unsound(plan: &Plan) -> Result<(), Failure> {
+    if plan.is_complete() {
+        return Ok(());
+    }
+    let mut findings = plan.left.findings.iter();
+    let first = findings.find(|finding| finding.severity() > Severity::Warning);
+    let what = first.map_or_else(String::new, |finding| format!(" ({finding})"));
+    Err(Failure::refused(format!(
+        "the file system would not be sound afterwards{what}: nothing is changed"
+    )))
+}
+
+/// Changes settings.
+pub(crate) fn tune(
+    device: &SharedDevice,
+    given: &[&[u8]],
+    watching: &Watching,
+) -> Result<(), Failure> {
+    let superblock = primary_superblock(&**device)?;
+    let settings = settings::of_tune(given, &superblock)?;
+    let options: Options = options();
+    let planned = tune::plan(watching.over(device), &settings, options, watching);
+    let plan = watching.outcome(planned.map_err(Failure::from))?;
+    refuse_unsound(&plan)?;
+    if plan.changes.is_empty()? {
+        return Ok(());
+    }
+    write(&plan, None, watching)
+}
+
+/// What a setting is, as text.
+pub(crate) fn setting(device: &SharedDevice, name: &[u8]) -> Result<Vec<u8>, Failure> {
+    let sb = primary_superblock(&**device)?;
+    let raw = sb.raw();
+    let (user, group) = sb.reserved_for();
+    let text = match name {
+        b"label" => return Ok(sb.label().to_vec()),
+        b"uuid" => settings::uuid_text(&sb.uuid()),
+        b"features" => sb.features().names().join(","),
+        b"block-size" => sb.block_size().bytes().to_string(),
+        b"blocks" => sb.blocks_count().to_string(),
+        b"free-blocks" => sb.free_blocks_count().to_string(),
+        b"inodes" => sb.inodes_count().to_string(),
+        b"free-inodes" => sb.free_inodes_count().to_string(),
+        b"inode-size" => sb.inode_size().to_string(),
+        b"reserved-blocks" => sb.reserved_blocks_count().to_string(),
+        b"reserved-user" => user.to_string(),
+        b"reserved-group" => group.to_string(),
+        b"max-mounts" => (raw.max_mnt_count.get() as i16).to_string(),
+        b"mount-count" => raw.mnt_count.get().to_string(),
+        b"check-interval" => (raw.checkinterval.get() / 86_400).to_string(),
+        b"last-check" => sb.last_check().to_string(),
+        b"mount-options" => words::mount_defaults(sb.mount_defaults()).join(","),
+        b"errors" => match sb.errors_behaviour() {
+            ErrorsBehaviour::Continue => "continue",
+            ErrorsBehaviour::RemountReadOnly => "remount-ro",
+            ErrorsBehaviour::Panic => "panic",
+            ErrorsBehaviour::Unknown(_) => "unknown",
+        }
+        .to_owned(),
+        _ => {
+            return Err(Failure::invalid(format!(
+                "\"{}\" is no setting that can be told",
+                name.escape_ascii()
+            )));
+        }
+    };
+    Ok(text.into_bytes())
+}

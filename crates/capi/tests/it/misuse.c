@@ -1,0 +1,138 @@
+/* What programs do wrong, as far as it can be noticed: each is an error, and nothing else happens.
+ *
+ *   misuse IMAGE
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extant.h"
+
+static void refused(int64_t result, int line)
+{
+    if (result != -EINVAL || extant_error_kind() != EXTANT_ERROR_MISUSE || extant_message()[0] == 0) {
+        fprintf(stderr, "line %d: %lld %s\n", line, (long long)result, extant_message());
+        exit(1);
+    }
+}
+
+#define REFUSED(call) refused(call, __LINE__)
+
+static int nothing(void *user, void *buffer, size_t length, uint64_t offset)
+{
+    (void)user, (void)buffer, (void)length, (void)offset;
+    return 0;
+}
+
+static int too_much(void *user, uint64_t *bytes)
+{
+    (void)user;
+    *bytes = UINT64_MAX;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct extant_options options = { .size = 3 };
+    struct extant_options flags = { .size = sizeof flags, .flags = 0x80000000u };
+    struct extant_device_ops ops = { .size = sizeof ops };
+    struct extant_watch watch = { .size = 0 };
+    struct { struct extant_options known; uint64_t later; } longer = { .known = { .size = sizeof longer }, .later = 1 };
+    static const char *const no_value[] = { "label", NULL };
+    static const char *const unknown[] = { "colour=red", NULL };
+    static const char *const wrong[] = { "size=large", NULL };
+    static const char *const both[] = { "size=8M", "headroom=1M", NULL };
+    struct extant_stat stat;
+    struct extant_acl_entry entry;
+    struct extant_quota quota;
+    extant_device *device = NULL;
+    extant_report *report;
+    extant_file *file;
+    extant_walk *walk;
+    extant_dir *dir;
+    extant_fs *fs;
+    char byte;
+
+    if (argc != 2)
+        return 2;
+    REFUSED(extant_open(NULL, NULL, &fs));
+    REFUSED(extant_open(argv[1], NULL, NULL));
+    REFUSED(extant_open(argv[1], &options, &fs));
+    REFUSED(extant_open(argv[1], &flags, &fs));
+    REFUSED(extant_open(argv[1], &longer.known, &fs));
+    longer.later = 0;
+    if (extant_open(argv[1], &longer.known, &fs) != 0)
+        return 3;
+    REFUSED(extant_stat(NULL, "/", &stat));
+    REFUSED(extant_stat(fs, NULL, &stat));
+    REFUSED(extant_stat(fs, "/", NULL));
+    REFUSED(extant_rename(fs, "/a", "/b", 0x40));
+    REFUSED(extant_lutimens(fs, "/", NULL));
+    REFUSED(extant_mkdir(fs, "/x", 0x10000));
+    REFUSED(extant_file_open(fs, "/", EXTANT_O_READ, 0, NULL));
+    REFUSED(extant_file_open(fs, "/", 0x1000, 0, &file));
+    REFUSED(extant_file_read(NULL, &byte, 1, 0));
+    REFUSED(extant_file_extents(NULL, NULL, 0));
+    REFUSED(extant_dir_open(fs, "/", NULL));
+    REFUSED(extant_dir_next(NULL, NULL));
+    if (extant_dir_open(fs, "/", &dir) != 0)
+        return 4;
+    REFUSED(extant_dir_next(dir, NULL));
+    extant_dir_close(dir);
+    if (extant_walk_open(fs, "/", &walk) != 0)
+        return 5;
+    REFUSED(extant_walk_next(walk, NULL));
+    REFUSED(extant_walk_skip(NULL));
+    extant_walk_close(walk);
+    REFUSED(extant_set_acl(fs, "/", 7, NULL, 0));
+    REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, NULL, 3));
+    memset(&entry, 0xff, sizeof entry);
+    REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, 1));
+    REFUSED(extant_get_quota(fs, EXTANT_QUOTA_GROUP + 9, 0, &quota));
+    REFUSED(extant_set_quota(fs, EXTANT_QUOTA_USER, NULL));
+    if (extant_close(fs) != 0 || extant_close(NULL) != 0 || extant_commit(NULL) != 0)
+        return 6;
+
+    REFUSED(extant_device_open(NULL, NULL, &device));
+    REFUSED(extant_device_from_fd(-1, NULL, &device));
+    REFUSED(extant_device_from_ops(NULL, NULL, &device));
+    REFUSED(extant_device_from_ops(&ops, NULL, &device));
+    ops.read = nothing;
+    ops.capacity = too_much;
+    REFUSED(extant_device_from_ops(&ops, NULL, &device));
+    ops.sector = 77;
+    REFUSED(extant_device_from_ops(&ops, NULL, &device));
+    REFUSED(extant_device_in_memory(UINT64_MAX, &device));
+    if (device != NULL || extant_device_in_memory(1 << 20, &device) != 0)
+        return 7;
+    REFUSED(extant_device_size(NULL));
+    REFUSED(extant_device_read(device, NULL, 1, 0));
+    if (extant_device_read(device, &byte, 1, 1 << 20) >= 0 || extant_device_write(device, &byte, 1, UINT64_MAX) >= 0)
+        return 8;
+    REFUSED(extant_open_device(NULL, NULL, &fs));
+    REFUSED(extant_mkfs_device(device, no_value, NULL));
+    REFUSED(extant_mkfs_device(device, unknown, NULL));
+    REFUSED(extant_mkfs_device(device, wrong, NULL));
+    REFUSED(extant_mkfs_device(device, both, NULL));
+    REFUSED(extant_check(device, 64, NULL, &report));
+    REFUSED(extant_check(device, 0, &watch, &report));
+    REFUSED(extant_check(NULL, 0, NULL, &report));
+    REFUSED(extant_repair(device, 64, NULL, NULL, &report));
+    REFUSED(extant_token_new(NULL));
+    if (extant_report_summary(NULL) != NULL || extant_report_entry(NULL, 0, 0) != NULL)
+        return 9;
+    /* Nothing is a file system: that is told from a damaged one. */
+    if (extant_check(device, 0, NULL, &report) != -EMEDIUMTYPE || extant_error_kind() != EXTANT_ERROR_NOT_EXT4)
+        return 10;
+    extant_device_close(device);
+    extant_device_close(NULL);
+    extant_file_close(NULL);
+    extant_dir_close(NULL);
+    extant_walk_close(NULL);
+    extant_report_close(NULL);
+    extant_token_close(NULL);
+    extant_token_cancel(NULL);
+    printf("refused\n");
+    return 0;
+}

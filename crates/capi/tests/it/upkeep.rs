@@ -1,0 +1,227 @@
+//! A program in C that makes, checks and changes file systems, judged by e2fsprogs.
+
+use crate::program::{compile, libraries};
+use extant_testkit::oracle::{
+    assert_clean, debugfs, debugfs_write, dumpe2fs_header, e2fsck, mke2fs,
+};
+use extant_testkit::tool::{Output, tool};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The program, and a place for images.
+struct Desk(TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let library = libraries().join("libextant_capi.a");
+        let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/upkeep.c");
+        compile(&source, &dir.path().join("upkeep"), &link);
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, what: &str, image: &Path, arguments: &[&str]) -> Output {
+        tool(self.path("upkeep").to_str().unwrap())
+            .args([what.as_ref(), image.as_os_str()])
+            .args(arguments)
+            .run()
+    }
+
+    fn ok(&self, what: &str, image: &Path, arguments: &[&str]) -> String {
+        let done = self.run(what, image, arguments);
+        assert_eq!(done.code, 0, "{done}");
+        done.text()
+    }
+
+    /// What is said of a failure.
+    fn fails(&self, what: &str, image: &Path, arguments: &[&str]) -> String {
+        let done = self.run(what, image, arguments);
+        assert_eq!(done.code, 1, "{done}");
+        done.text()
+    }
+}
+
+#[test]
+fn a_program_in_c_makes_an_image() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    let tree = desk.path("tree");
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/hostname"), "box\n").unwrap();
+    let from = format!("from={}", tree.display());
+    let uuid = "12345678-9abc-def0-1234-56789abcdef0";
+    let settings = [
+        "size=64M",
+        "label=made in C",
+        "block-size=2K",
+        "features=^resize_inode",
+        "root-owner=7:8",
+        &format!("uuid={uuid}"),
+        &from,
+    ];
+    desk.ok("mkfs", &image, &settings);
+    assert_clean(&image);
+    let dump = dumpe2fs_header(&image);
+    assert_eq!(dump.field("Filesystem volume name"), "made in C");
+    assert_eq!(dump.field("Filesystem UUID"), uuid);
+    assert_eq!(dump.number("Block size"), 2048);
+    assert_eq!(dump.number("Block count"), (64 << 20) / 2048);
+    assert!(!dump.has_feature("resize_inode"));
+    assert_eq!(debugfs(&image, "cat /etc/hostname"), "box\n");
+    assert!(debugfs(&image, "stat /").contains("User:     7"));
+    // What others made is kept, unless that is said.
+    mke2fs(&image, 8 << 20, &["-t", "ext2"]);
+    let kept = fs::read(&image).unwrap();
+    let said = desk.fails("mkfs", &image, &["size=16M"]);
+    assert!(
+        said.contains("error 17 kind 7") && said.contains("force=yes"),
+        "{said}"
+    );
+    assert!(fs::read(&image).unwrap() == kept, "it was touched");
+    desk.ok("mkfs", &image, &["size=16M", "force=yes"]);
+    assert_clean(&image);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 16 << 20);
+    let said = desk.fails("mkfs", &desk.path("none"), &["label=x"]);
+    assert!(said.contains("size=1G"), "{said}");
+    let said = desk.fails("mkfs", &desk.path("none"), &["size=64M", "block-size=3K"]);
+    assert!(said.contains("block-size=3K: use 1K"), "{said}");
+    assert!(!desk.path("none").exists());
+}
+
+#[test]
+fn a_program_in_c_makes_and_fills_an_image_on_a_device_of_its_own() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    let said = desk.ok("memory", &image, &[]);
+    assert!(said.contains("clean 1 errors 0"), "{said}");
+    assert_clean(&image);
+    let dump = dumpe2fs_header(&image);
+    assert_eq!(dump.field("Filesystem volume name"), "memory");
+    assert!(!dump.has_feature("resize_inode"));
+    assert_eq!(debugfs(&image, "cat /hello"), "from memory\n");
+}
+
+#[test]
+fn a_program_in_c_repairs_an_image_and_takes_that_back() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    mke2fs(&image, 16 << 20, &["-t", "ext4"]);
+    assert!(desk.ok("check", &image, &[]).contains("clean 1 errors 0"));
+    debugfs_write(
+        &image,
+        &["write /etc/hostname name", "sif /name links_count 5"],
+    );
+    let damaged = fs::read(&image).unwrap();
+    let said = desk.ok("check", &image, &[]);
+    assert!(said.contains("finding link-count severity 1: "), "{said}");
+    assert!(said.contains("clean 0"), "{said}");
+    // A dry run first.
+    let said = desk.ok("repair", &image, &["1"]);
+    assert!(said.contains("fix link-count"), "{said}");
+    assert!(said.contains("clean 1") && said.contains("written 0"));
+    assert!(fs::read(&image).unwrap() == damaged, "it was touched");
+    let undo = desk.path("undo");
+    let undo = undo.to_str().unwrap();
+    let said = desk.ok("repair", &image, &["0", undo]);
+    assert!(said.contains("written 1"), "{said}");
+    assert_clean(&image);
+    desk.ok("revert", &image, &[undo]);
+    assert!(fs::read(&image).unwrap() == damaged, "it is not as it was");
+    // One that is there is not written over.
+    let said = desk.fails("repair", &image, &["0", undo]);
+    assert!(said.contains("error 17"), "{said}");
+    assert!(fs::read(&image).unwrap() == damaged, "it was touched");
+}
+
+#[test]
+fn a_program_in_c_resizes_and_tunes_an_image() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4", "-b", "4096"]);
+    let size = fs::File::options().write(true).open(&image).unwrap();
+    let said = desk.fails("resize", &image, &[&(96 << 20).to_string()]);
+    assert!(said.contains("kind 7") || said.contains("kind 4"), "{said}");
+    assert_clean(&image);
+    size.set_len(96 << 20).unwrap();
+    let bytes = desk.ok("resize", &image, &[&(96 << 20).to_string()]);
+    assert_eq!(bytes.trim(), (96 << 20).to_string());
+    assert_clean(&image);
+    let least: u64 = desk.ok("minimum", &image, &[]).trim().parse().unwrap();
+    let now: u64 = desk.ok("resize", &image, &["0"]).trim().parse().unwrap();
+    assert_eq!(now, least);
+    assert!(now < 64 << 20, "{now}");
+    size.set_len(now).unwrap();
+    assert_clean(&image);
+    let settings = [
+        "label=tuned",
+        "max-mounts=33",
+        "errors=remount-ro",
+        "mount-options=^acl,discard",
+        "features=^metadata_csum",
+        "quota=user",
+    ];
+    desk.ok("tune", &image, &settings);
+    assert_clean(&image);
+    let dump = dumpe2fs_header(&image);
+    assert_eq!(dump.field("Filesystem volume name"), "tuned");
+    assert_eq!(dump.field("Errors behavior"), "Remount read-only");
+    assert_eq!(dump.number("Maximum mount count"), 33);
+    assert!(dump.has_feature("quota") && !dump.has_feature("metadata_csum"));
+    let get = |name: &str| desk.ok("get", &image, &[name]).trim().to_owned();
+    assert_eq!(get("label"), "tuned");
+    assert_eq!(get("max-mounts"), "33");
+    assert_eq!(get("uuid"), dump.field("Filesystem UUID"));
+    assert_eq!(get("mount-options"), "user_xattr,discard");
+    assert_eq!(get("blocks"), dump.number("Block count").to_string());
+    let said = desk.fails("tune", &image, &["label=x", "mount-options=acll"]);
+    assert!(
+        said.contains("\"acll\" is no default mount option"),
+        "{said}"
+    );
+    assert_eq!(get("label"), "tuned");
+}
+
+#[test]
+fn a_program_in_c_tells_what_is_damaged_from_what_is_none() {
+    let desk = Desk::new();
+    let (none, damaged) = (desk.path("none.img"), desk.path("damaged.img"));
+    fs::write(&none, vec![0x5a; 1 << 20]).unwrap();
+    let said = desk.fails("get", &none, &["label"]);
+    assert!(said.contains("error 124 kind 3"), "{said}");
+    let said = desk.fails("check", &none, &[]);
+    assert!(said.contains("error 124 kind 3"), "{said}");
+    mke2fs(&damaged, 8 << 20, &["-t", "ext4"]);
+    // A byte of the superblock that its checksum covers.
+    let file = fs::File::options().write(true).open(&damaged).unwrap();
+    file.write_all_at(b"\xff", 1024 + 0x78 + 3).unwrap();
+    assert_ne!(e2fsck(&damaged, &["-fn"]).code, 0);
+    let said = desk.fails("get", &damaged, &["label"]);
+    assert!(
+        said.contains("error 117 kind 4") || said.contains("error 74 kind 4"),
+        "{said}"
+    );
+    assert!(desk.ok("check", &damaged, &[]).contains("clean 0"));
+}
+
+#[test]
+fn a_program_in_c_ends_work() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let said = desk.ok("end", &image, &[]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    for (line, what) in lines.iter().zip(["token", "progress"]) {
+        assert!(
+            line.starts_with(&format!("{what}: error 125 kind 8: ")),
+            "{said}"
+        );
+    }
+}
