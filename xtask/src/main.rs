@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`, `boot`, `builders`, `everywhere`, `packages`.
+//! `deleted`, `boot`, `builders`, `everywhere`, `packages`, `install`.
 
 mod boot;
 mod builders;
@@ -47,6 +47,7 @@ Chores:
             Packages, other compilers, other systems and languages: what is too heavy for the test run
   geometry  Random options of mkfs beside mke2fs
   packages  What a registry would get, and what that depends on
+  install   The program, the C library and what goes with them, where a system keeps such things
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
 
@@ -155,6 +156,8 @@ fn main() -> ExitCode {
         Some("geometry") => geometry(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),
         Some("soak") => soak(&args[1..]),
+        Some("install") if help => say(xtask::install::HELP),
+        Some("install") => xtask::install::install(&root(), &args[1..]),
         Some("verity") if help => say(verity::HELP),
         Some("verity") => verity::verity(&root(), &args[1..]),
         Some("boot") if help => say(boot::HELP),

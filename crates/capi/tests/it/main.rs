@@ -2,6 +2,7 @@
 
 mod address;
 mod header;
+mod install;
 mod misuse;
 mod owners;
 mod program;
