@@ -184,6 +184,7 @@ impl From<extant_fsck::Error> for Failure {
                 (EOPNOTSUPP, ERROR_UNSUPPORTED)
             }
             Error::Undo(e) => (e.raw_os_error().unwrap_or(EIO), ERROR_DEVICE),
+            Error::PerhapsMade(_) | Error::NotHome(_) => (EIO, ERROR_DEVICE),
             Error::InUse { .. } => (EBUSY, ERROR_REFUSED),
             Error::Refused { .. } => (EINVAL, ERROR_REFUSED),
             Error::Loss { .. } => (EPERM, ERROR_REFUSED),

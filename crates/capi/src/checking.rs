@@ -86,7 +86,12 @@ pub(crate) fn write(plan: &Plan, undo: Option<&Path>, watching: &Watching) -> Re
         repair::keep(undo, plan)?;
     }
     plan.apply().map_err(|e| {
-        let again = "; a part of the changes is written: do the same again, or revert it";
+        // Changes that are made as a whole say themselves how far they came.
+        let again = if plan.is_whole() {
+            ""
+        } else {
+            "; a part of the changes is written: do the same again, or revert it"
+        };
         Failure::from(e).adding(again)
     })
 }

@@ -283,6 +283,7 @@ fn take(
         }
         "last-check" => settings.last_check = Some(setting.parse()?),
         "journal-size" => settings.journal_size = Some(setting.bytes(Ok)?),
+        "inode-size" => settings.inode_size = Some(setting.bytes(words::inode_size)?),
         "orphan-file-size" => settings.orphan_file_size = Some(setting.bytes(Ok)?),
         "mmp-interval" => settings.mmp_interval = Some(setting.parse()?),
         "stride" => settings.stride = Some(setting.parse()?),
