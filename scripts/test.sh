@@ -59,6 +59,10 @@ export EXTANT_CHECKER
 step "tests"
 cargo test --locked --workspace --no-fail-fast
 
+# Over the library that the tests have; skipped by name where there is no Go.
+step "Go"
+EXTANT_CAPI_ARCHIVE="$(realpath "${CARGO_TARGET_DIR:-target}")/debug/deps/libextant_capi.a" cargo xtask everywhere --no-record go
+
 # What the engine is compared with does the same work.
 step "replaced forms"
 cargo test --locked -p extant-store -p extant-core --features extant-core/baseline --lib -- alloc:: store_tests:: data::baseline::

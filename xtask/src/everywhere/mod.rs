@@ -5,11 +5,13 @@
 //! | `crates_io` | crates as a registry would have them: packages, the oldest Rust, the API, licences |
 //! | `python` | the Python package: a wheel, installed and tried |
 //! | `targets` | other processors and systems |
+//! | `go` | the module for Go |
 //!
 //! A step is a row of [`STEPS`]. Its result goes to its row of `docs/dev/everywhere.md`, so that a
 //! run of some steps leaves the others as they were.
 
 mod crates_io;
+mod go;
 mod python;
 mod targets;
 
@@ -117,6 +119,11 @@ pub(crate) const STEPS: &[Step] = &[
         name: "python",
         shows: "the wheel of the Python package installs, passes its tests, and is typed",
         run: python::wheel,
+    },
+    Step {
+        name: "go",
+        shows: "the module for Go, over the static C library",
+        run: go::go,
     },
 ];
 
