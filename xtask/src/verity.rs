@@ -88,12 +88,12 @@ fn judged(root: &Path, package: Option<&str>, record: bool) -> Done<()> {
     let image = Image::make(root, &dir)?;
     let programs = ["veritysetup", "fsverity"];
     let ramdisk = kernel.ramdisk(&dir, &programs, &image.script())?;
-    let drives = ["root.img", "bad.img"].map(|name| dir.join(name));
-    let [whole, bad] = drives.each_ref().map(|image| Drive {
+    let drives = ["root.img", "bad.img", "late.img"].map(|name| dir.join(name));
+    let attached = drives.each_ref().map(|image| Drive {
         image,
         read_only: false,
     });
-    let machine = kernel.machine(&ramdisk, "", &[whole, bad]);
+    let machine = kernel.machine(&ramdisk, "", &attached);
     let log = Console::start(machine)?.off(Duration::from_secs(900))?;
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
     let mut missing = 0;
@@ -138,6 +138,9 @@ const STEPS: &[&str] = &[
     "fs-verity: writing is refused",
     "fs-verity: files are moved and removed",
     "fs-verity: the rest is written to",
+    "sealed later: mounted through dm-verity",
+    "sealed later: writing is refused",
+    "sealed later: the rest is written to",
 ];
 
 /// The images, and what Linux has to say of them.
@@ -145,8 +148,18 @@ struct Image {
     digests: Vec<String>,
     /// The sum of what comes before the changed block.
     before: String,
-    root_hash: String,
-    offset: String,
+    /// The options with which `veritysetup` opens the image with the trees, and the one that got
+    /// them later.
+    opened: [String; 2],
+}
+
+/// What `veritysetup open` is given to find the tree of dm-verity.
+fn opened(json: &str) -> Done<String> {
+    let (hash, offset) = (
+        json_field(json, "root_hash")?,
+        json_field(json, "hash_offset")?,
+    );
+    Ok(format!("{hash} --hash-offset={offset}"))
 }
 
 impl Image {
@@ -173,10 +186,12 @@ impl Image {
                 file.write_all_at(&bytes, 0).map_err(|e| e.to_string())?;
             }
             let digest = succeed(system("fsverity").args(["digest", "--compact"]).arg(&path))?;
-            digests.push(format!("sha256:{} /mnt/sealed/{name}", digest.trim()));
             let sum = succeed(system("sha256sum").arg(&path))?;
             let sum = sum.split_whitespace().next().unwrap_or_default();
-            digests.push(format!("{sum}  /mnt/sealed/{name}"));
+            for at in ["/mnt", "/late"] {
+                digests.push(format!("sha256:{} {at}/sealed/{name}", digest.trim()));
+                digests.push(format!("{sum}  {at}/sealed/{name}"));
+            }
         }
         let mut head = system("sh");
         head.arg("-c").arg(format!(
@@ -184,12 +199,20 @@ impl Image {
             CHANGED * 4096
         ));
         let before = succeed(head.arg(sealed.join("large")))?.trim().to_owned();
+        let make = |image: &Path| {
+            let mut mkfs = Command::new(&extant);
+            mkfs.arg("mkfs").arg(image).arg("--from").arg(&tree);
+            mkfs.args(["--size", "64M", "--block-size", "4K", "--force", "--json"]);
+            mkfs
+        };
         let image = dir.join("root.img");
-        let mut mkfs = Command::new(extant);
-        mkfs.arg("mkfs").arg(&image).arg("--from").arg(&tree);
-        mkfs.args(["--size", "64M", "--block-size", "4K", "--force", "--json"]);
-        mkfs.args(["--fs-verity", "/sealed", "--dm-verity", "append"]);
-        let made = succeed(&mut mkfs)?;
+        let trees = ["--fs-verity", "/sealed", "--dm-verity", "append"];
+        let made = succeed(make(&image).args(trees))?;
+        // One that has no tree when it is made, nor the feature.
+        let late = dir.join("late.img");
+        succeed(&mut make(&late))?;
+        let mut seal = Command::new(&extant);
+        let sealed_later = succeed(seal.arg("verity").arg(&late).args(trees).arg("--json"))?;
         // The other one has one byte of a file changed.
         let bad = dir.join("bad.img");
         copy(&image, &bad)?;
@@ -200,8 +223,7 @@ impl Image {
         Ok(Self {
             digests,
             before,
-            root_hash: json_field(&made, "root_hash")?,
-            offset: json_field(&made, "hash_offset")?,
+            opened: [opened(&made)?, opened(&sealed_later)?],
         })
     }
 
@@ -213,12 +235,12 @@ impl Image {
 
     /// What the machine does.
     fn script(&self) -> String {
-        let (root_hash, offset) = (&self.root_hash, &self.offset);
+        let [whole, late] = &self.opened;
         let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         let (names, before, sum) = (names.join(" "), CHANGED * 4096, &self.before);
         format!(
             "refused() {{ cat $1 2>&1 > /dev/null | grep -q 'Input/output error'; }}\n\
-             open() {{ veritysetup open $1 $2 $1 {root_hash} --hash-offset={offset}; }}\n\
+             open() {{ veritysetup open $1 $2 $1 {whole}; }}\n\
              open /dev/vda root && mount -t ext4 -o ro /dev/mapper/root /mnt && echo dm-verity: mounted\n\
              for file in {names}; do fsverity measure /mnt/sealed/$file; sha256sum /mnt/sealed/$file; done\n\
              umount /mnt; veritysetup close root\n\
@@ -233,6 +255,13 @@ impl Image {
              mv /mnt/sealed/one /mnt/moved && rm /mnt/sealed/levels && \
              echo fs-verity: files are moved and removed\n\
              echo new > /mnt/new && umount /mnt && echo fs-verity: the rest is written to\n\
+             mkdir /late; veritysetup open /dev/vdc late /dev/vdc {late} && \
+             mount -t ext4 -o ro /dev/mapper/late /late && \
+             echo sealed later: mounted through dm-verity\n\
+             for file in {names}; do fsverity measure /late/sealed/$file; sha256sum /late/sealed/$file; done\n\
+             umount /late; veritysetup close late; mount -t ext4 /dev/vdc /late\n\
+             (echo more >> /late/sealed/large) || echo sealed later: writing is refused\n\
+             echo new > /late/new && umount /late && echo sealed later: the rest is written to\n\
              poweroff -f\n"
         )
     }

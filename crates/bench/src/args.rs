@@ -261,6 +261,8 @@ pub(crate) enum Side {
     Tar,
     /// The command with one archive in the place of layers
     OneTar,
+    /// `openssl dgst` of the layers alone
+    Openssl,
     /// `debugfs rdump`
     Debugfs,
     /// The backing file without a file system
@@ -298,6 +300,7 @@ impl Side {
             Self::Genext2fs => "genext2fs",
             Self::Tar => "tar",
             Self::OneTar => "one-tar",
+            Self::Openssl => "openssl",
             Self::Debugfs => "debugfs",
             Self::Raw => "raw",
             Self::Memcpy => "memcpy",

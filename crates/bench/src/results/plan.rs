@@ -109,7 +109,7 @@ pub(super) const PARTS: &[Part] = &[
         WorkloadName::Sources,
         "Images from that directory beside `tar -c`, and from ten layers beside one archive, by the command.",
     )
-    .against(&[Side::Tar, Side::OneTar]),
+    .against(&[Side::Tar, Side::OneTar, Side::Openssl]),
     Part::of(
         "extract",
         WorkloadName::Extract,

@@ -74,14 +74,14 @@ impl Workload for Sources {
         Shape {
             variants: &[DIRECTORY, LAYERS],
             peers_have_workers: true,
-            ..Shape::seconds(&[Side::Tar, Side::OneTar])
+            ..Shape::seconds(&[Side::Tar, Side::OneTar, Side::Openssl])
         }
     }
 
     fn does(&self, side: Side, variant: &str) -> bool {
         match side {
             Side::Tar => variant == DIRECTORY,
-            Side::OneTar => variant == LAYERS,
+            Side::OneTar | Side::Openssl => variant == LAYERS,
             _ => true,
         }
     }
@@ -95,6 +95,7 @@ impl Workload for Sources {
         match (case.side, case.variant) {
             (Side::Tar, _) => format!("{what}; tar -c of the tree, through a pipe into cat"),
             (Side::OneTar, _) => format!("{what}; the command, from one archive of the tree"),
+            (Side::Openssl, _) => format!("{what}; openssl dgst -sha256 of the layers alone"),
             (_, LAYERS) => format!("{what}; from a docker archive of {COUNT} layers"),
             _ => format!("{what}; from the directory"),
         }
@@ -106,6 +107,14 @@ impl Workload for Sources {
             let mut tar = command("bash", &["-o", "pipefail", "-c", line]);
             tar.arg(&self.tree.root);
             return peer::measure(&mut [tar]).map_err(|e| e.to_string());
+        }
+        if case.side == Side::Openssl {
+            let line =
+                "printf '%s\\0' \"$0\"/layer-*.tar | xargs -0 -n 1 -P \"$1\" openssl dgst -sha256";
+            let mut sums = command("sh", &["-c", line]);
+            sums.arg(self.store.path("parts"))
+                .arg(case.workers.to_string());
+            return peer::measure(&mut [sums]).map_err(|e| e.to_string());
         }
         let from = match (case.side, case.variant) {
             (Side::OneTar, _) => path(&self.store.path("one.tar")).to_owned(),
@@ -123,7 +132,7 @@ impl Workload for Sources {
 }
 
 /// Writes a tree as `docker save` writes an image: each layer has its share of the files, with the
-/// directories above them; directories without files are in the first.
+/// directories above them; directories without files are in the first. The layers stay in `parts`.
 fn docker_archive(tree: &SourceTree, parts: &Path, to: &Path) -> Result<(), String> {
     let text = |e: std::io::Error| format!("{}: {e}", parts.display());
     fs::create_dir(parts).map_err(text)?;
@@ -164,8 +173,7 @@ fn docker_archive(tree: &SourceTree, parts: &Path, to: &Path) -> Result<(), Stri
         fs::write(parts.join(name), value.to_string()).map_err(text)?;
     }
     let mut tar = command("tar", &["-C", path(parts), "-cf", path(to), "config.json"]);
-    run(tar.args(&names).arg("manifest.json"))?;
-    fs::remove_dir_all(parts).map_err(text)
+    run(tar.args(&names).arg("manifest.json"))
 }
 
 /// Notes the directories and everything else below a directory.
