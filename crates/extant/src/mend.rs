@@ -16,7 +16,7 @@
 //! ```
 
 use crate::mount::Mount;
-use crate::{Error, Filesystem, MountOptions, Result, SharedDevice, SuperblockChoice};
+use crate::{Cause, Error, Filesystem, MountOptions, Result, SharedDevice, SuperblockChoice};
 use extant_blockdev::{DeviceError, OverlayDevice};
 use extant_core::fs::Fs;
 use extant_format::Ino;
@@ -25,6 +25,7 @@ pub use extant_fsck::repair::mend::Mended;
 use extant_fsck::repair::{self, mend as in_memory};
 pub use extant_fsck::repair::{Fix, Plan};
 pub use extant_fsck::{Code, Error as MendError, Pass, Place, Progress};
+use extant_fsck::{Report, Severity};
 use extant_image::{How, ImageLocation};
 use std::fmt;
 use std::io;
@@ -100,6 +101,52 @@ pub fn mend(
         }
         done => done,
     }
+}
+
+/// Checks the file system that starts at byte 0 of `device` as the next mount will see it: fast
+/// commits that wait in its journal are replayed in memory, by the engine. Where what they change
+/// is damaged, what is judged is the file system without them, and that they cannot be replayed is
+/// one of the errors.
+///
+/// # Errors
+/// As for [`extant_fsck::check_with_journal`]; also where fast commits wait that the engine does
+/// not replay, and nothing else is wrong.
+pub fn check(
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+    options: extant_fsck::Options,
+    progress: &dyn Progress,
+) -> std::result::Result<Report, MendError> {
+    let own_journal = || journal.map(Arc::clone);
+    let judge = |device| extant_fsck::check_with_journal(device, own_journal(), options, progress);
+    let pending = match judge(Arc::clone(device)) {
+        Err(e) if e.is_fast_commit() => e,
+        done => return done,
+    };
+    let why = match replay(device, journal) {
+        Ok(replayed) => return judge(replayed),
+        Err(why) => why,
+    };
+    let unsupported = match why.cause() {
+        Cause::Image(why) => match why.device() {
+            Some(_) => {
+                let why = why.to_string();
+                return Err(MendError::Refused { why });
+            }
+            None => why.unsupported_features().is_some(),
+        },
+        _ => false,
+    };
+    let (device, said) = (Arc::clone(device), why.to_string());
+    let report =
+        extant_fsck::check_without_fast_commits(device, own_journal(), &said, options, progress)?;
+    let errors = report.count(Severity::Error) + report.count(Severity::Fatal);
+    if unsupported && errors <= 1 {
+        // Nothing but that they wait.
+        let why = format!("{pending}; they cannot be replayed in memory: {said}");
+        return Err(MendError::Refused { why });
+    }
+    Ok(report)
 }
 
 /// Finds out how to repair the file system that starts at byte 0 of `device`, in whose journal fast

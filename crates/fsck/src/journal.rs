@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 /// The device as recovery would leave it, whether there was anything to recover, and what is wrong
 /// with superblock and descriptors before: Linux reads them to find the journal, and mounts nothing
-/// where it finds fault with them.
+/// where it finds fault with them. Where fast commits cannot be replayed, for the reason that is
+/// given, the device is as without them.
 pub(crate) fn recovered(
     device: SharedDevice,
     journal: Option<SharedDevice>,
-    as_is: bool,
+    (as_is, without_fast_commits): (bool, Option<&str>),
     sink: &mut Sink,
 ) -> Result<(SharedDevice, bool, Sink)> {
     let mut before = Sink::new();
@@ -48,8 +49,15 @@ pub(crate) fn recovered(
         Ok(Recovery {
             fast_commits: Some(found),
             ..
-        }) => Err(Error::Journal(found.pending())),
+        }) if without_fast_commits.is_none() => Err(Error::Journal(found.pending())),
         Ok(recovery) => {
+            if let (Some(found), Some(why)) = (&recovery.fast_commits, without_fast_commits) {
+                let tid = found.tid();
+                let text = format!(
+                    "fast commits wait in the place of transaction {tid}, and cannot be replayed: {why}"
+                );
+                sink.say(Code::JournalLog, Place::FILE_SYSTEM, text);
+            }
             let count = recovery.transaction_count;
             let text = format!("{count} transactions of the journal were replayed in memory");
             sink.say(Code::JournalReplayed, Place::FILE_SYSTEM, text);

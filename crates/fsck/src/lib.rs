@@ -220,10 +220,35 @@ pub fn check_with_journal(
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Report> {
+    check_over(device, journal, None, options, progress)
+}
+
+/// Checks as [`check_with_journal`] does what the transactions of the journal give, where fast
+/// commits follow them that cannot be replayed. That is an error, with the reason `why`.
+///
+/// # Errors
+/// As for [`check`], but for fast commits that wait.
+pub fn check_without_fast_commits(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    why: &str,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    check_over(device, journal, Some(why), options, progress)
+}
+
+fn check_over(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    without_fast_commits: Option<&str>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
     let mut sink = Sink::new();
     let has_journal = journal.is_some();
-    let (device, recovered, before) =
-        journal::recovered(device, journal, options.as_is, &mut sink)?;
+    let way = (options.as_is, without_fast_commits);
+    let (device, recovered, before) = journal::recovered(device, journal, way, &mut sink)?;
     let in_flight = device.in_flight();
     let of = survey::Input {
         device,

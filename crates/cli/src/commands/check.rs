@@ -11,7 +11,6 @@ use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::sync::Arc;
 
 /// A finding, for programs.
 #[derive(Debug, Serialize)]
@@ -86,18 +85,7 @@ pub(super) fn judge(image: &OsStr, location: &Whereabouts, verity: bool) -> Resu
     let journal = journal_device(location).map_err(text_of)?;
     let bars = Bars::new("checking");
     let options = Options::default().as_is(location.as_is).verity(verity);
-    let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
-    let report = match judge(Arc::clone(&device)) {
-        Err(e) if e.is_fast_commit() => match extant::mend::replay(&device, None) {
-            Ok(replayed) => judge(replayed),
-            Err(why) => {
-                return Err(named(&format!(
-                    "{e}; they cannot be replayed in memory: {why}"
-                )));
-            }
-        },
-        done => done,
-    };
+    let report = extant::mend::check(&device, journal.as_ref(), options, &bars);
     bars.finish();
     report.map_err(|e| match e {
         extant_fsck::Error::Device(e) => e.to_string(),
