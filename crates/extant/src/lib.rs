@@ -101,6 +101,7 @@
 //! | [`errno`] | error numbers of Linux |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
 //! | [`compare`] | what differs between two trees |
+//! | [`sync`] | making a directory of the host like one of an image |
 //!
 //! # Paths
 //!
@@ -212,6 +213,7 @@ mod read_dir;
 mod remove;
 mod scouts;
 mod spool;
+pub mod sync;
 mod transaction;
 #[cfg(feature = "verity")]
 mod verity;

@@ -4,10 +4,11 @@ use crate::is_pretended;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -16,6 +17,21 @@ const UNCHANGED: u32 = u32::MAX;
 
 fn c_string(bytes: &[u8]) -> Result<CString> {
     CString::new(bytes).map_err(|_| Errno::INVAL)
+}
+
+/// Bytes of a name that the stack has room for, with a zero byte.
+const SHORT: usize = 256;
+
+/// Calls with a name that ends in a zero byte, which takes no memory if it is short: names are.
+fn with_c_string<T>(bytes: &[u8], call: impl FnOnce(&CStr) -> Result<T>) -> Result<T> {
+    let mut short = [0; SHORT];
+    let Some(room) = short.get_mut(..=bytes.len()) else {
+        return call(&*c_string(bytes)?);
+    };
+    if let Some(room) = room.get_mut(..bytes.len()) {
+        room.copy_from_slice(bytes);
+    }
+    call(CStr::from_bytes_with_nul(room).map_err(|_| Errno::INVAL)?)
 }
 
 fn last_error() -> Errno {
@@ -140,6 +156,28 @@ pub fn renameat(dir: impl AsFd, old: &[u8], new: &[u8]) -> Result<()> {
     done(unsafe { libc::renameat(dir, old.as_ptr(), dir, new.as_ptr()) })
 }
 
+/// Gives a file of one directory a name in another, in the place of what has that name.
+///
+/// # Errors
+/// What the system says.
+pub fn rename(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8]) -> Result<()> {
+    let (old, new) = (c_string(old)?, c_string(new)?);
+    let (from, to) = (raw(from.as_fd()), raw(to.as_fd()));
+    // SAFETY: both names end in a zero byte and live until the call is over.
+    done(unsafe { libc::renameat(from, old.as_ptr(), to, new.as_ptr()) })
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// What the system says.
+pub fn rmdirat(dir: impl AsFd, name: &[u8]) -> Result<()> {
+    let name = c_string(name)?;
+    let flags = libc::AT_REMOVEDIR;
+    // SAFETY: the name ends in a zero byte and lives until the call is over.
+    done(unsafe { libc::unlinkat(raw(dir.as_fd()), name.as_ptr(), flags) })
+}
+
 /// Sets the mode of an open file.
 ///
 /// # Errors
@@ -189,17 +227,67 @@ pub fn chownat(dir: impl AsFd, name: &[u8], uid: Option<u32>, gid: Option<u32>) 
 /// # Errors
 /// What the system says.
 pub fn statx(dir: impl AsFd, name: &[u8]) -> Result<libc::statx> {
-    let name = c_string(name)?;
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     let dir = raw(dir.as_fd());
-    // SAFETY: the name ends in a zero byte, and the record is one that the call may fill; both live
-    // until it is over.
-    done(unsafe { libc::statx(dir, name.as_ptr(), flags, mask, found.as_mut_ptr()) })?;
+    with_c_string(name, |name| {
+        // SAFETY: the name ends in a zero byte, and the record is one that the call may fill; both
+        // live until it is over.
+        done(unsafe { libc::statx(dir, name.as_ptr(), flags, mask, found.as_mut_ptr()) })
+    })?;
     // SAFETY: it consists of integers, for which zeros are values, and the call has filled it.
     Ok(unsafe { found.assume_init() })
 }
+
+/// Returns whether a name in a directory has no extended attributes that can be listed. A symbolic
+/// link is not followed. It is the cheapest way to ask, and not to be had before Linux 6.13.
+///
+/// # Errors
+/// What the system says; `ENOSYS` where the call is not to be had, and where a pretending program
+/// would not see it.
+pub fn has_no_xattrs(dir: impl AsFd, name: &[u8]) -> Result<bool> {
+    static KNOWN: AtomicBool = AtomicBool::new(true);
+    let Some(call) = LISTXATTRAT else {
+        return Err(Errno::NOSYS);
+    };
+    if is_pretended() || !KNOWN.load(Ordering::Relaxed) {
+        return Err(Errno::NOSYS);
+    }
+    let dir = raw(dir.as_fd());
+    let found = with_c_string(name, |name| {
+        let (name, flags) = (name.as_ptr(), libc::AT_SYMLINK_NOFOLLOW);
+        let (none, len) = (std::ptr::null_mut::<libc::c_char>(), 0_usize);
+        // SAFETY: the name ends in a zero byte and lives until the call is over, which is given no
+        // room to write to.
+        let found = unsafe { libc::syscall(call, dir, name, flags, none, len) };
+        usize::try_from(found).map_err(|_| last_error())
+    });
+    match found {
+        Ok(len) => Ok(len == 0),
+        Err(Errno::NOTSUP) => Ok(true),
+        // An older kernel, or a filter that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            KNOWN.store(false, Ordering::Relaxed);
+            Err(Errno::NOSYS)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The number of `listxattrat`, where it is the one that Linux gives new calls everywhere.
+const LISTXATTRAT: Option<libc::c_long> = if cfg!(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "powerpc64",
+    target_arch = "s390x",
+)) && cfg!(target_pointer_width = "64")
+{
+    Some(465)
+} else {
+    None
+};
 
 /// Sets an extended attribute of an open file.
 ///
@@ -223,6 +311,26 @@ pub fn lsetxattr(path: &[u8], name: &[u8], value: &[u8]) -> Result<()> {
     // SAFETY: path and name end in a zero byte, the value is as long as is said; all live until the
     // call is over.
     done(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), start, len, 0) })
+}
+
+/// Takes an extended attribute away from an open file.
+///
+/// # Errors
+/// What the system says.
+pub fn fremovexattr(file: impl AsFd, name: &[u8]) -> Result<()> {
+    let name = c_string(name)?;
+    // SAFETY: the name ends in a zero byte and lives until the call is over.
+    done(unsafe { libc::fremovexattr(raw(file.as_fd()), name.as_ptr()) })
+}
+
+/// Takes an extended attribute away from a path; a symbolic link at its end is not followed.
+///
+/// # Errors
+/// What the system says.
+pub fn lremovexattr(path: &[u8], name: &[u8]) -> Result<()> {
+    let (path, name) = (c_string(path)?, c_string(name)?);
+    // SAFETY: path and name end in a zero byte and live until the call is over.
+    done(unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) })
 }
 
 /// Fills a buffer with the names of the extended attributes of a path, each with a zero byte behind

@@ -58,6 +58,7 @@ mod serving;
 mod steady_layouts;
 mod support;
 mod syncing;
+mod syncing_out;
 mod tar_archives;
 mod trimming;
 mod tuning;

@@ -2,6 +2,7 @@
 
 use super::side::{Found, Inside, Side};
 use super::{Aspects, What, Which};
+use crate::read_dir::join;
 use crate::{Error, Extent, FileType};
 use extant_core::ops;
 use extant_format::inode::InodeFlags;
@@ -9,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Flags that say something of a file to its users. The others say how it is stored.
 const SAID: InodeFlags = InodeFlags::SECURE_DELETION
@@ -35,8 +36,37 @@ const SAID: InodeFlags = InodeFlags::SECURE_DELETION
 /// A file that both sides have, of one kind.
 pub(super) struct Both<'a> {
     pub(super) sides: [&'a Side; 2],
-    pub(super) paths: [&'a Path; 2],
+    pub(super) at: &'a At<'a>,
     pub(super) found: [&'a Found; 2],
+}
+
+/// Where a pair lies: paths are put together where they are asked for.
+pub(super) struct At<'a> {
+    /// Its directory, as it is told, and on the two sides.
+    pub(super) told: &'a Path,
+    pub(super) dirs: [&'a Path; 2],
+    /// Its name; the start has none.
+    pub(super) name: Option<&'a [u8]>,
+}
+
+impl At<'_> {
+    /// The path as it is told.
+    pub(super) fn path(&self) -> PathBuf {
+        self.with_name(self.told)
+    }
+
+    /// The path on one of the sides.
+    pub(super) fn on(&self, side: usize) -> PathBuf {
+        // There are two.
+        self.with_name(self.dirs[side & 1])
+    }
+
+    fn with_name(&self, dir: &Path) -> PathBuf {
+        match self.name {
+            Some(name) => join(dir, name),
+            None => dir.to_owned(),
+        }
+    }
 }
 
 /// Why something was not compared.
@@ -69,7 +99,7 @@ impl Both<'_> {
         if aspects.times && !is_same_time(first, second) {
             told.push(What::Time(first.modified, second.modified));
         }
-        if aspects.xattrs {
+        if aspects.xattrs && !(first.has_no_xattrs && second.has_no_xattrs) {
             match self.each(Side::xattrs) {
                 Ok([first, second]) => xattrs(first, second, told),
                 Err(problem) => problems.push(problem),
@@ -107,8 +137,9 @@ impl Both<'_> {
         read: impl Fn(&Side, &Path, &Found) -> crate::Result<T>,
     ) -> Result<[T; 2], Problem> {
         let [one, other] = self.found;
-        let first = read(self.sides[0], self.paths[0], one).map_err(|e| (Which::First, e))?;
-        let second = read(self.sides[1], self.paths[1], other).map_err(|e| (Which::Second, e))?;
+        let paths = [self.at.on(0), self.at.on(1)];
+        let first = read(self.sides[0], &paths[0], one).map_err(|e| (Which::First, e))?;
+        let second = read(self.sides[1], &paths[1], other).map_err(|e| (Which::Second, e))?;
         Ok([first, second])
     }
 
@@ -121,7 +152,7 @@ impl Both<'_> {
             };
             let all: extant_core::Result<Vec<Extent>> =
                 ops::allocated(fs.fs(), &inside.inode).collect();
-            all.map_err(|e| (side, Error::engine(self.paths[number], e)))
+            all.map_err(|e| (side, Error::engine(self.at.on(number), e)))
         };
         let first = pieces(Which::First, inside[0])?;
         let second = pieces(Which::Second, inside[1])?;

@@ -10,12 +10,14 @@ use extant_format::Ino;
 use extant_format::inode::InodeFlags;
 use extant_host::Statx;
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Dir, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Bytes of entries of a directory that are read at once.
+const NAMES_AT_ONCE: usize = 32 << 10;
 /// The most that Linux returns of names, or of a value, of extended attributes.
 const MOST_XATTRS: usize = 64 << 10;
 
@@ -49,6 +51,8 @@ pub(super) struct Found {
     pub(super) number: (u64, u64),
     /// What only images have.
     pub(super) inside: Option<Inside>,
+    /// Whether it is known to have no extended attributes.
+    pub(super) has_no_xattrs: bool,
 }
 
 /// What is known of a file of an image.
@@ -66,7 +70,22 @@ pub(super) struct Names {
 }
 
 /// Names in order.
-type HostNames = Vec<Box<[u8]>>;
+#[derive(Default)]
+pub(super) struct HostNames {
+    bytes: Vec<u8>,
+    /// Where each begins, and its length.
+    names: Vec<(usize, u16)>,
+}
+
+impl HostNames {
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        self.names.get(index).map(|name| self.name(*name))
+    }
+
+    fn name(&self, (at, len): (usize, u16)) -> &[u8] {
+        self.bytes.get(at..at + usize::from(len)).unwrap_or(&[])
+    }
+}
 
 enum List {
     Image(Listing),
@@ -77,14 +96,14 @@ impl Names {
     pub(super) fn len(&self) -> usize {
         match &self.list {
             List::Image(listing) => listing.len(),
-            List::Host(_, names) => names.len(),
+            List::Host(_, names) => names.names.len(),
         }
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&[u8]> {
         match &self.list {
             List::Image(listing) => listing.get(index).map(|(name, _)| name),
-            List::Host(_, names) => names.get(index).map(|name| &**name),
+            List::Host(_, names) => names.get(index),
         }
     }
 
@@ -198,8 +217,15 @@ impl Side {
         (Names { path, list }, error)
     }
 
-    /// Looks at an entry, whose name is given.
-    pub(super) fn look(&self, names: &Names, index: usize, name: &[u8]) -> Result<Found> {
+    /// Looks at an entry, whose name is given, and where it costs little at whether it has extended
+    /// attributes, if they matter.
+    pub(super) fn look(
+        &self,
+        names: &Names,
+        index: usize,
+        name: &[u8],
+        xattrs_matter: bool,
+    ) -> Result<Found> {
         match (&self.tree, &names.list) {
             (Tree::Image(fs), List::Image(listing)) => {
                 let ino = listing.get(index).map_or(Ino::new(0), |(_, ino)| ino);
@@ -208,7 +234,14 @@ impl Side {
                 Ok(Found::of_inode(fs, inode))
             }
             (_, List::Host(dir, _)) => match extant_host::statx(dir, name) {
-                Ok(found) => Ok(Found::of_host(&found)),
+                Ok(found) => {
+                    // Where it cannot be told like this, they are read by path.
+                    let has_none = || extant_host::has_no_xattrs(dir, name).unwrap_or(false);
+                    Ok(Found {
+                        has_no_xattrs: xattrs_matter && has_none(),
+                        ..Found::of_host(&found)
+                    })
+                }
                 Err(errno) => Err(Error::host("look at", names.path_of(name), errno)),
             },
             // The host has lists of the host.
@@ -234,6 +267,9 @@ impl Side {
     /// Names and values of extended attributes, in the order of the names.
     pub(super) fn xattrs(&self, path: &Path, found: &Found) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = Vec::new();
+        if found.has_no_xattrs {
+            return Ok(all);
+        }
         match (&self.tree, &found.inside) {
             (Tree::Image(fs), Some(inside)) => {
                 let read = ops::for_each_xattr(fs.fs(), &inside.inode, |name, value| {
@@ -263,6 +299,7 @@ impl Found {
             names: found.links.into(),
             device: found.device.unwrap_or_default(),
             number: (0, found.ino.get().into()),
+            has_no_xattrs: inode.xattr_region().is_empty() && inode.disk().file_acl.get() == 0,
             inside: Some(Inside {
                 inode,
                 project: found.project.unwrap_or(0),
@@ -291,6 +328,7 @@ impl Found {
             },
             number: (device, found.stx_ino),
             inside: None,
+            has_no_xattrs: false,
         }
     }
 
@@ -319,16 +357,22 @@ impl Which {
 fn host_names(path: &Path) -> std::result::Result<(OwnedFd, HostNames), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = extant_host::open(path, flags, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&dir)? {
+    let mut all = HostNames::default();
+    let mut buffer = Vec::with_capacity(NAMES_AT_ONCE);
+    let mut entries = RawDir::new(&dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(Box::from(name));
+        // The system has no longer ones.
+        if let (false, Ok(len)) = (matches!(name, b"." | b".."), u16::try_from(name.len())) {
+            all.names.push((all.bytes.len(), len));
+            all.bytes.extend_from_slice(name);
         }
     }
-    names.sort_unstable();
-    Ok((dir, names))
+    let mut names = std::mem::take(&mut all.names);
+    names.sort_unstable_by(|one, other| all.name(*one).cmp(all.name(*other)));
+    all.names = names;
+    Ok((dir, all))
 }
 
 /// Adds names and values of the extended attributes of a file of the host, which is not followed.

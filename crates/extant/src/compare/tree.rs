@@ -5,7 +5,7 @@
 //! then replaced by what differs in it, and by the pairs of directories below. Then the content of
 //! their files is compared. So the order is that of the trees, and threads have enough to do.
 
-use super::attributes::{Both, is_same_time};
+use super::attributes::{At, Both, is_same_time};
 use super::content::{Content, Job, Verdict, by_all, no_bytes};
 use super::side::{Found, Names, Side};
 use super::{CompareOptions, Difference, Report, What, Which};
@@ -16,7 +16,9 @@ use extant_core::ops::{self, Ahead};
 use extant_sync::{CountedAtomicU64, LockClass, Mutex, Rank};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,13 +89,13 @@ pub fn compare(
         report: Report::default(),
         first_names: [HashMap::new(), HashMap::new()],
     };
-    let start = Pair {
-        path: PathBuf::from("/"),
-        paths: [one.0, other.0],
-        found: [one.1, other.1],
+    let start = At {
+        told: Path::new("/"),
+        dirs: [&one.0, &other.0],
+        name: None,
     };
     let mut looked = Looked::default();
-    work.both(start, &mut looked);
+    work.both(&start, [one.1, other.1], &mut looked);
     let mut stack = Stack {
         work: &work,
         slots: Vec::new(),
@@ -322,6 +324,7 @@ impl Work<'_> {
     /// Looks at two directories.
     fn directory(&self, pair: &Pair) -> Looked {
         let mut looked = Looked::default();
+        let mut path = Vec::new();
         let mut lists = Vec::with_capacity(2);
         for (side, which) in [Which::First, Which::Second].into_iter().enumerate() {
             let (path, found) = (&pair.paths[side], &pair.found[side]);
@@ -355,7 +358,9 @@ impl Work<'_> {
             match order {
                 Ordering::Less => self.one_sided(pair, first, &mut looked),
                 Ordering::Greater => self.one_sided(pair, second, &mut looked),
-                Ordering::Equal => self.named_alike(pair, [first, second], &mut looked),
+                Ordering::Equal => {
+                    self.named_alike(pair, [first, second], &mut path, &mut looked);
+                }
             }
             first.next += usize::from(order != Ordering::Greater);
             second.next += usize::from(order != Ordering::Less);
@@ -372,7 +377,7 @@ impl Work<'_> {
     fn one_sided(&self, pair: &Pair, list: &List, looked: &mut Looked) {
         let Some(name) = list.get() else { return };
         let side = &self.sides[list.side()];
-        let found = match side.look(&list.names, list.next, name) {
+        let found = match side.look(&list.names, list.next, name, false) {
             Ok(found) => found,
             Err(e) => return looked.problem(list.which, e),
         };
@@ -392,10 +397,13 @@ impl Work<'_> {
     }
 
     /// Looks at a name that both sides have.
-    fn named_alike(&self, pair: &Pair, lists: [&List; 2], looked: &mut Looked) {
+    fn named_alike(&self, pair: &Pair, lists: [&List; 2], path: &mut Vec<u8>, looked: &mut Looked) {
         let Some(name) = lists[0].get() else { return };
-        let found = lists.map(|list| self.sides[list.side()].look(&list.names, list.next, name));
-        let path = join(&pair.path, name);
+        let xattrs_matter = self.options.aspects.xattrs;
+        let found = lists.map(|list| {
+            let side = self.sides[list.side()];
+            side.look(&list.names, list.next, name, xattrs_matter)
+        });
         let found = match found {
             [Ok(one), Ok(other)] => [one, other],
             found => {
@@ -407,31 +415,45 @@ impl Work<'_> {
                 return;
             }
         };
-        if self.is_excluded(&path, found[0].is_dir() || found[1].is_dir()) {
-            return;
+        if self.options.exclude.is_some() {
+            // In one buffer: there are many.
+            path.clear();
+            path.extend_from_slice(pair.path.as_os_str().as_bytes());
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            let path = Path::new(OsStr::from_bytes(path));
+            if self.is_excluded(path, found[0].is_dir() || found[1].is_dir()) {
+                return;
+            }
         }
-        let paths = lists.map(|list| list.names.path_of(name));
-        self.both(Pair { path, paths, found }, looked);
+        let at = At {
+            told: &pair.path,
+            dirs: [&pair.paths[0], &pair.paths[1]],
+            name: Some(name),
+        };
+        self.both(&at, found, looked);
     }
 
     /// Compares what both sides have, but for what is below.
-    fn both(&self, pair: Pair, looked: &mut Looked) {
+    fn both(&self, at: &At<'_>, found: [Found; 2], looked: &mut Looked) {
         looked.common += 1;
-        let [one, other] = &pair.found;
+        let [one, other] = &found;
         if one.kind != other.kind {
             let what = What::Kind(one.kind, other.kind);
-            return looked.differs(pair.path, what);
+            return looked.differs(at.path(), what);
         }
         let aspects = self.options.aspects;
         let mut differences = Vec::new();
         let content = if aspects.content && one.kind == FileType::Regular {
-            self.content(&pair, &mut differences, looked)
+            self.content(at, &found, &mut differences, looked)
         } else {
             None
         };
         let compared = Both {
             sides: self.sides,
-            paths: [&pair.paths[0], &pair.paths[1]],
+            at,
             found: [one, other],
         };
         let mut problems = Vec::new();
@@ -444,25 +466,30 @@ impl Work<'_> {
             .then(|| [one, other].map(|found| (found.number, has_several(found))));
         if !differences.is_empty() || content.is_some() || numbers.is_some() {
             looked.told.push(Told::Entry(Entry {
-                path: pair.path.clone(),
+                path: at.path(),
                 differences,
                 content: content.map(|verdict| (verdict, one.size)),
                 numbers,
             }));
         }
         if one.is_dir() {
-            looked.below.push(pair);
+            looked.below.push(Pair {
+                path: at.path(),
+                paths: [at.on(0), at.on(1)],
+                found,
+            });
         }
     }
 
     /// Says what differs in the content of two files, or that it is to be read.
     fn content(
         &self,
-        pair: &Pair,
+        at: &At<'_>,
+        found: &[Found; 2],
         differences: &mut Vec<What>,
         looked: &mut Looked,
     ) -> Option<Arc<Verdict>> {
-        let [one, other] = &pair.found;
+        let [one, other] = found;
         if one.size != other.size {
             differences.push(What::Content {
                 sizes: (one.size, other.size),
@@ -486,8 +513,8 @@ impl Work<'_> {
             Arc::new(Verdict::default())
         };
         looked.jobs.push(Job {
-            found: pair.found.clone(),
-            paths: pair.paths.clone(),
+            found: found.clone(),
+            paths: [at.on(0), at.on(1)],
             verdict: Arc::clone(&verdict),
         });
         Some(verdict)

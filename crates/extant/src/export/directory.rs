@@ -91,18 +91,24 @@ pub fn to_directory(
         threads: threads(options.threads, plan.items.len(), ops::in_flight(fs.fs())),
         stop: AtomicBool::new(false),
     };
-    export.progress(Progress::Planned {
-        files: plan.count(),
-        bytes: plan.bytes,
-    });
-    let made = export.directories(how, &mut report);
-    let failed = export.files(&mut report, &made);
-    export.links(&mut report, &made, &failed);
-    export.directory_attributes(&mut report, &made);
+    export.make_all(how, &mut report);
     Ok(report)
 }
 
-fn threads(asked: usize, files: usize, in_flight: usize) -> usize {
+/// How many files, links and directories the directory at `path` comes to, and how many bytes of
+/// content, as sizes say. What cannot be looked at goes to the report.
+pub(crate) fn count(
+    fs: &Filesystem,
+    path: &Path,
+    options: &ExportOptions<'_>,
+    report: &mut Report,
+) -> Result<(u64, u64)> {
+    let inode = fs.inode(path, LastLink::Follow)?;
+    let plan = Plan::of_directory(fs, path, &inode, options, report);
+    Ok((plan.count(), plan.bytes))
+}
+
+pub(super) fn threads(asked: usize, files: usize, in_flight: usize) -> usize {
     let wanted = match asked {
         0 => std::thread::available_parallelism()
             .map_or(1, usize::from)
@@ -129,20 +135,20 @@ fn open_directory(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| Error::host("open the directory", path, errno))
 }
 
-struct Export<'a> {
-    fs: &'a Filesystem,
-    plan: &'a Plan,
-    root: &'a OwnedFd,
-    dest: &'a Path,
-    options: &'a ExportOptions<'a>,
-    threads: usize,
+pub(super) struct Export<'a> {
+    pub(super) fs: &'a Filesystem,
+    pub(super) plan: &'a Plan,
+    pub(super) root: &'a OwnedFd,
+    pub(super) dest: &'a Path,
+    pub(super) options: &'a ExportOptions<'a>,
+    pub(super) threads: usize,
     /// Set when going on makes no sense, such as on a full disk.
-    stop: AtomicBool,
+    pub(super) stop: AtomicBool,
 }
 
 /// A directory of the destination, by number in the plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Made {
+pub(super) enum Made {
     /// Not there, nor anything below it.
     Not,
     /// Made, readable by its maker only.
@@ -152,6 +158,18 @@ enum Made {
 }
 
 impl<'a> Export<'a> {
+    /// Makes all of the plan in a root that was made `how`.
+    pub(super) fn make_all(&self, how: Made, report: &mut Report) {
+        self.progress(Progress::Planned {
+            files: self.plan.count(),
+            bytes: self.plan.bytes,
+        });
+        let made = self.directories(how, report);
+        let failed = self.files(report, &made);
+        self.links(report, &made, &failed);
+        self.directory_attributes(report, &made);
+    }
+
     fn progress(&self, progress: Progress) {
         if let Some(tell) = self.options.progress {
             tell(progress);
@@ -182,11 +200,11 @@ impl<'a> Export<'a> {
         }
     }
 
-    fn open_dirs(&self) -> OpenDirs<'a> {
+    pub(super) fn open_dirs(&self) -> OpenDirs<'a> {
         OpenDirs::new(self.plan, self.root, self.threads)
     }
 
-    fn maker(&self) -> Maker<'a> {
+    pub(super) fn maker(&self) -> Maker<'a> {
         Maker {
             fs: self.fs.fs(),
             mount: self.fs.mount(),

@@ -26,6 +26,8 @@ pub enum Attribute {
     /// One extended attribute. Of a file that lost its access control list, the group is given what
     /// the list says for it, which may be less than the mode shows.
     Xattr(OsString),
+    /// Lacking an extended attribute, which the copy has.
+    NoXattr(OsString),
     /// All extended attributes from some point on, as the image does not give them.
     Xattrs,
     /// Access and modification time.
@@ -66,6 +68,10 @@ impl fmt::Display for Attribute {
                 b"system.posix_acl_default" => f.write_str("its default access control list"),
                 name => write!(f, "its attribute {}", crate::Escaped(name)),
             },
+            Self::NoXattr(name) => {
+                let name = crate::Escaped(name.as_bytes());
+                write!(f, "losing the attribute {name}")
+            }
             Self::Xattrs => f.write_str("its extended attributes"),
             Self::Times => f.write_str("its times"),
             Self::HardLink => f.write_str("being a hard link"),

@@ -10,6 +10,7 @@
 //! | `older` | what the file had that it takes the place of |
 //! | `missing` | what it could not be given |
 //! | `gaps` | what of its content could not be read |
+//! | `staged` | files made under numbers, to be put in their places later, and attributes alone |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
 //! | `tar` | [`to_tar`]: a pax archive, [`to_layer`]: a layer of a container image |
 //!
@@ -36,13 +37,18 @@ mod large;
 mod missing;
 mod older;
 mod plan;
+mod staged;
 mod tar;
 mod target;
 
+pub(crate) use directory::count;
 pub use directory::to_directory;
 pub use gaps::Unread;
 pub use missing::{Attribute, Missing};
+pub(crate) use plan::Top;
+pub(crate) use staged::{Described, Staging, path_of, split};
 pub use tar::{LayerOptions, TarOptions, TarReport, to_layer, to_tar, to_tar_of, to_tar_with};
+pub(crate) use target::open_below;
 
 use crate::Error;
 use std::fmt;
@@ -232,7 +238,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn problem(&mut self, problem: Error) {
+    pub(crate) fn problem(&mut self, problem: Error) {
         self.problem_count += 1;
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(problem);

@@ -70,6 +70,26 @@ pub(super) struct Link {
     pub(super) target: Place,
 }
 
+/// A file that has a name elsewhere, which stays: it gets one more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elsewhere {
+    pub(super) place: Place,
+    pub(super) ino: Ino,
+}
+
+/// Something that is made under a number, to be put in its place later, with all that is below it.
+pub(crate) struct Top {
+    /// The path of its place, from the start of the plan on.
+    pub(crate) below: Vec<u8>,
+    pub(crate) inode: Arc<Inode>,
+}
+
+impl Top {
+    pub(crate) fn is_dir(&self) -> bool {
+        self.inode.is_dir()
+    }
+}
+
 /// Everything to be made. In `dirs` a directory comes before all that are below it, and those come
 /// before what is beside it: a walk through them in this order, or against it, goes from one to the
 /// next in few steps.
@@ -83,6 +103,9 @@ pub(super) struct Plan {
     /// by directory.
     pub(super) items: Vec<Item>,
     pub(super) links: Vec<Link>,
+    pub(super) elsewhere: Vec<Elsewhere>,
+    /// The places of what is made under numbers, if this is such a plan.
+    tops: Vec<Vec<u8>>,
     /// Bytes of content, as the sizes say.
     pub(super) bytes: u64,
 }
@@ -112,23 +135,51 @@ impl Plan {
         let fs = whole.fs();
         let mut plan = Self::empty(path, Some(root.ino()));
         let mut scan = Scan {
-            fs,
             scouts: Scouts::start(fs, root.ino(), Ahead::Maps),
             entered: HashSet::from([root.ino()]),
-            linked: options.preserve.links.then(HashMap::new),
-            leave_out: options.leave_out,
-            follow: options.follow.then_some(whole),
+            ..Scan::new(whole, options)
         };
         // Directories to be listed, the next one last.
         let mut rest = Vec::new();
         scan.list(&mut plan, ROOT, &mut rest, report);
-        while let Some(dir) = rest.pop() {
-            let index = plan.dirs.len() as u32;
-            plan.dirs.push(dir);
-            scan.list(&mut plan, index, &mut rest, report);
+        scan.list_all(&mut plan, &mut rest, report);
+        plan.items.sort_unstable_by_key(|item| item.position);
+        plan
+    }
+
+    /// The plan for files and directories at paths below `path`, each under its number. Those whose
+    /// inodes are in `stays` have names that stay.
+    pub(super) fn of_tops(
+        whole: &Filesystem,
+        path: &Path,
+        tops: &[Top],
+        stays: &HashMap<Ino, Vec<u8>>,
+        options: &ExportOptions<'_>,
+        report: &mut Report,
+    ) -> Self {
+        let mut plan = Self::empty(path, None);
+        plan.tops = tops.iter().map(|top| top.below.clone()).collect();
+        let mut scan = Scan {
+            stays: Some(stays),
+            ..Scan::new(whole, options)
+        };
+        let mut rest = Vec::new();
+        for (number, top) in tops.iter().enumerate() {
+            let name = number.to_string().into_bytes();
+            let taken = scan.take(&mut plan, &mut rest, (ROOT, 0), &name, &top.inode);
+            if let Err(cause) = taken {
+                let path = join(&plan.path, &top.below);
+                report.problem(Error::new(path, cause));
+            }
+            scan.list_all(&mut plan, &mut rest, report);
         }
         plan.items.sort_unstable_by_key(|item| item.position);
         plan
+    }
+
+    /// A plan in which nothing is to be made.
+    pub(super) fn of_nothing(path: &Path) -> Self {
+        Self::empty(path, None)
     }
 
     /// The plan for one file that is no directory, under `name`.
@@ -157,6 +208,8 @@ impl Plan {
             dirs: vec![root],
             items: Vec::new(),
             links: Vec::new(),
+            elsewhere: Vec::new(),
+            tops: Vec::new(),
             bytes: 0,
         }
     }
@@ -182,11 +235,13 @@ impl Plan {
 
     /// Path below the destination, for messages.
     pub(super) fn below(&self, place: Place) -> PathBuf {
-        let mut bytes = self.dir_below(place.dir).into_os_string().into_vec();
-        if !bytes.is_empty() {
-            bytes.push(b'/');
+        let name = self.name(place.name);
+        if place.dir == ROOT {
+            return PathBuf::from(OsString::from_vec(self.top(name).to_vec()));
         }
-        bytes.extend_from_slice(self.name(place.name));
+        let mut bytes = self.dir_below(place.dir).into_os_string().into_vec();
+        bytes.push(b'/');
+        bytes.extend_from_slice(name);
         PathBuf::from(OsString::from_vec(bytes))
     }
 
@@ -200,12 +255,23 @@ impl Plan {
             at = dir.parent;
         }
         names.reverse();
+        if let Some(first) = names.first_mut() {
+            *first = self.top(first);
+        }
         PathBuf::from(OsString::from_vec(names.join(&b'/')))
+    }
+
+    /// What a name in the root stands for.
+    fn top<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        let number = std::str::from_utf8(name).ok();
+        let number = number.and_then(|name| name.parse::<usize>().ok());
+        let top = number.and_then(|number| self.tops.get(number));
+        top.map_or(name, Vec::as_slice)
     }
 
     /// Path in the image, for messages.
     pub(super) fn image_path(&self, place: Place) -> PathBuf {
-        if self.dir(ROOT).ino.is_none() {
+        if self.dir(ROOT).ino.is_none() && self.tops.is_empty() {
             return self.path.clone();
         }
         join(
@@ -225,7 +291,14 @@ impl Plan {
 
     /// Files, links and directories to be made.
     pub(super) fn count(&self) -> u64 {
-        (self.dirs.len() + self.items.len() + self.links.len()) as u64
+        let Self {
+            dirs,
+            items,
+            links,
+            elsewhere,
+            ..
+        } = self;
+        (dirs.len() + items.len() + links.len() + elsewhere.len()) as u64
     }
 }
 
@@ -240,9 +313,32 @@ struct Scan<'a> {
     leave_out: Option<&'a LeaveOut<'a>>,
     /// The file system, if symbolic links are followed.
     follow: Option<&'a Filesystem>,
+    /// Files with names that stay.
+    stays: Option<&'a HashMap<Ino, Vec<u8>>>,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    fn new(whole: &'a Filesystem, options: &'a ExportOptions<'_>) -> Self {
+        Self {
+            fs: whole.fs(),
+            scouts: None,
+            entered: HashSet::new(),
+            linked: options.preserve.links.then(HashMap::new),
+            leave_out: options.leave_out,
+            follow: options.follow.then_some(whole),
+            stays: None,
+        }
+    }
+
+    /// Lists directories until none is left.
+    fn list_all(&mut self, plan: &mut Plan, rest: &mut Vec<Dir>, report: &mut Report) {
+        while let Some(dir) = rest.pop() {
+            let index = plan.dirs.len() as u32;
+            plan.dirs.push(dir);
+            self.list(plan, index, rest, report);
+        }
+    }
+
     /// Takes the entries of directory `index` into the plan, and the directories among them into
     /// `rest`.
     fn list(&mut self, plan: &mut Plan, index: u32, rest: &mut Vec<Dir>, report: &mut Report) {
@@ -300,18 +396,29 @@ impl Scan<'_> {
         ino: Ino,
     ) -> Result<(), Cause> {
         let mut inode = self.fs.named_inode(ino).map_err(Cause::engine)?;
-        let mut ino = ino;
         if let Some(fs) = self.follow
             && inode.file_type() == FileType::Symlink
         {
             let path = join(&plan.dir_image_path(dir), name);
             let led_to = fs.inode(&path, LastLink::Follow);
             inode = led_to.map_err(Error::into_cause)?;
-            ino = inode.ino();
         }
         if self.is_left_out(plan, dir, name, inode.is_dir()) {
             return Ok(());
         }
+        self.take(plan, rest, (dir, depth), name, &inode)
+    }
+
+    /// Takes an inode into the plan, under a name.
+    fn take(
+        &mut self,
+        plan: &mut Plan,
+        rest: &mut Vec<Dir>,
+        (dir, depth): (u32, u32),
+        name: &[u8],
+        inode: &Arc<Inode>,
+    ) -> Result<(), Cause> {
+        let ino = inode.ino();
         if inode.is_dir() {
             self.enter(plan, dir, ino)?;
             let name = plan.keep(name);
@@ -327,6 +434,10 @@ impl Scan<'_> {
             dir,
             name: plan.keep(name),
         };
+        if inode.disk().links > 1 && self.stays.is_some_and(|stays| stays.contains_key(&ino)) {
+            plan.elsewhere.push(Elsewhere { place, ino });
+            return Ok(());
+        }
         // What links lead to has their names, too.
         if (inode.disk().links > 1 || self.follow.is_some())
             && let Some(linked) = &mut self.linked
@@ -337,14 +448,14 @@ impl Scan<'_> {
             }
             linked.insert(ino, place);
         }
-        plan.bytes = plan.bytes.saturating_add(content_size(&inode));
+        plan.bytes = plan.bytes.saturating_add(content_size(inode));
         plan.items.push(Item {
             place,
             ino,
             position: if depth > DEEP {
                 LIES_DEEP | u64::from(dir)
             } else {
-                position(self.fs, &inode)
+                position(self.fs, inode)
             },
         });
         Ok(())
@@ -356,14 +467,13 @@ impl Scan<'_> {
         let Some(leave_out) = self.leave_out else {
             return false;
         };
-        let mut names = vec![name];
-        let mut at = dir;
-        while at != ROOT {
-            let above = plan.dir(at);
-            names.push(plan.name(above.name));
-            at = above.parent;
-        }
-        names.reverse();
+        let below = plan.dir_below(dir);
+        let above = below
+            .as_os_str()
+            .as_encoded_bytes()
+            .split(|byte| *byte == b'/');
+        let mut names: Vec<&[u8]> = above.filter(|name| !name.is_empty()).collect();
+        names.push(name);
         leave_out(&names, is_dir)
     }
 

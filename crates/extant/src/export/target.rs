@@ -104,6 +104,18 @@ const PLACE: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// Opens a directory some names below `from`, as a place to work in, passing no symbolic link.
+pub(crate) fn open_below(from: &OwnedFd, below: &[u8]) -> Result<OwnedFd, Errno> {
+    let names: Vec<&[u8]> = below
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+        .collect();
+    if names.is_empty() {
+        return from.try_clone().map_err(|_| Errno::MFILE);
+    }
+    open_chain(from.as_fd(), &names)
+}
+
 /// Opens a directory any number of names below `from`, passing no symbolic link.
 fn open_chain(from: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
     let mut reached: Option<OwnedFd> = None;

@@ -31,5 +31,6 @@ mod reserved_blocks;
 mod std_names;
 mod stress;
 mod support;
+mod syncing;
 mod transactions;
 mod walking;

@@ -8,7 +8,7 @@
 //! | `stream` | the content of a file to standard output, a pipe or a device |
 
 pub(super) mod into;
-mod out;
+pub(super) mod out;
 pub(super) mod rules;
 mod stream;
 

@@ -317,7 +317,7 @@ fn is_root() -> bool {
 }
 
 /// Says what was not done, or not all of it. Whether that was nothing.
-fn tell_problems(report: &Report, from: &ImagePath) -> bool {
+pub(in crate::commands) fn tell_problems(report: &Report, from: &ImagePath) -> bool {
     for problem in &report.problems {
         say(in_image(&from.image, problem));
     }

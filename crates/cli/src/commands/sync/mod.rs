@@ -2,12 +2,14 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `out` | a directory of the host like one of an image |
 //! | `plan` | what is to be made, moved, removed and set, from what differs |
 //! | `source` | what the other side has: files of the host, or of an image |
 //!
 //! The two directories are compared as `extant diff` compares them; what follows is done as
 //! `extant apply` does it: beside the rest first, and then in its place.
 
+mod out;
 mod plan;
 mod source;
 
@@ -41,17 +43,21 @@ const STAGE: &str = ".extant-sync";
 
 pub(super) fn run(args: &Sync, location: &Whereabouts) -> Outcome {
     let excludes = excludes(&args.exclude)?;
-    let dest = match ImagePath::inside_if_any(&args.dest)? {
-        Some(dest) => dest,
-        None => {
+    let dest = ImagePath::inside_if_any(&args.dest)?;
+    let source = Operand::parse(&args.source, location)?;
+    let dest = match (dest, &source) {
+        (Some(dest), _) => dest,
+        (None, Operand::Image(from)) if out::may_be_directory(&args.dest) => {
+            return out::run(args, location, from);
+        }
+        (None, _) => {
             return Err(Failure::usage(format!(
-                "{} is no directory of an image: write IMAGE:/path for what is changed. Files come \
-                 out of an image with `extant cp -a`",
+                "{} is no directory of an image: write IMAGE:/path for what is changed. Out of an \
+                 image, IMAGE:/path comes first, and a directory of the host is changed",
                 Escaped(args.dest.as_bytes())
             )));
         }
     };
-    let source = Operand::parse(&args.source, location)?;
     if matches!(source, Operand::Host(_)) {
         extant_host::refuse_if_unheard().map_err(Failure::new)?;
     }

@@ -17,6 +17,7 @@ const ODD: &[u8] = b"b\xffd";
 pub(super) fn run(held: &mut Held) {
     out(held);
     into(held);
+    out_of_an_image(held);
     edit(held);
 }
 
@@ -85,6 +86,26 @@ fn into(held: &mut Held) {
             assert_eq!(told[0]["dry_run"], is_dry);
             assert_eq!(told[0]["changes"].is_array(), is_dry);
         }
+    }
+}
+
+fn out_of_an_image(held: &mut Held) {
+    let place = Place::in_memory();
+    let mut plan = small_plan();
+    plan.file([b"etc/", ODD].concat(), Content::filled(6, 100));
+    let image = image(&place, &place.planted("source", &plan));
+    let dest = place.path().join(OsStr::from_bytes(ODD));
+    fs::create_dir(&dest).expect("a directory");
+    let from = inside(&image, b"/");
+    for is_dry in [true, false] {
+        let mut args: Vec<&dyn AsRef<OsStr>> = vec![&from, &dest];
+        if is_dry {
+            args.push(&"--dry-run");
+        }
+        let told = held.run(0, "sync", &args);
+        assert_eq!(told[0]["dry_run"], is_dry);
+        assert_eq!(told[0]["changes"].is_array(), is_dry);
+        assert!(told[0]["directory_hex"].is_string());
     }
 }
 
