@@ -215,6 +215,7 @@ pub(super) const ADAPTERS: &[&str] = &[
 pub(super) const UNPUBLISHED: &[&str] = &[
     "extant-bench",
     "extant-fuzz-targets",
+    "extant-python",
     "extant-testkit",
     "xtask",
 ];
