@@ -255,7 +255,7 @@ pub(super) const PARTS: &[Part] = &[
     )
     .against(&[Side::Nbdfuse])
     .variants(&["copy-out", "copy-in"])
-    .size(|config| config.copied = 2_000),
+    .size(|config| config.copied = 10_000),
     Part::of(
         "remote streams",
         WorkloadName::Remote,
