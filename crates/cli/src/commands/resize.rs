@@ -15,7 +15,7 @@ use extant_fsck::repair::{
     Options,
     resize::{self, Size},
 };
-use extant_image::Opened;
+use extant_image::{Carrier, Container, ImageLocation, Opened};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -177,6 +177,7 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
     if let Some((file, len)) = file.zip(was) {
         keeping::note_length(location, file, len);
     }
+    let is_too_long = needed > device.size();
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now_32());
     let plan = resize::plan(device, size, options, &bars);
@@ -187,9 +188,11 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
             if let Some(file) = file {
                 shorten(file, was);
             }
-            return Err(NotDone::Before(named(&match done {
-                Ok(_) => resize::UNSOUND.to_owned(),
-                Err(e) => e.to_string(),
+            let advice = keeps_its_size(container, &image).filter(|_| is_too_long);
+            return Err(NotDone::Before(named(&match (done, advice) {
+                (Ok(_), _) => resize::UNSOUND.to_owned(),
+                (Err(e), None) => e.to_string(),
+                (Err(e), Some(advice)) => format!("{e}: {advice}"),
             })));
         }
     };
@@ -212,6 +215,22 @@ fn once(args: &Resize, location: &Whereabouts) -> Result<Resized, NotDone> {
         blocks_before: sb.blocks_count(),
         blocks: now.blocks_count(),
     })
+}
+
+/// What to do about a disk that does not get longer by itself, where that is not a file.
+fn keeps_its_size(container: Option<Container>, image: &ImageLocation) -> Option<String> {
+    match (container, image.carrier()) {
+        (Some(container), _) => Some(format!(
+            "the disk in the {} keeps its size, so make it larger where it lies (as `qemu-img \
+             resize` does), and then the file system",
+            container.word
+        )),
+        (None, Carrier::Nbd(_)) => Some(
+            "an export keeps its size, so make it larger at its server, and then the file system"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 /// The image as a file that may get another length, and the length that it has.

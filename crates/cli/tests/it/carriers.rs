@@ -433,3 +433,39 @@ fn a_file_system_is_made_on_an_export_and_over_what_is_there_only_if_forced() {
     run(&["mkfs", "--force", &url], "").ok();
     assert_clean(Path::new(&behind));
 }
+
+#[test]
+fn what_would_have_to_grow_behind_a_server_says_what_to_do() {
+    let place = Place::new();
+    let raw = place.arg("raw.img");
+    mke2fs(Path::new(&raw), SIZE, &["-t", "ext4"]);
+    let large = place.arg("large");
+    std::fs::write(&large, vec![7; 8 << 20]).expect("a file");
+    for (format, word) in [("raw", "raw"), ("qcow2", "qcow2"), ("vpc", "vhd")] {
+        let behind = place.arg(&format!("behind.{word}"));
+        tool("qemu-img")
+            .args(["convert", "-O", format, &raw, &behind])
+            .ok();
+        let socket = place.arg(&format!("{word}.sock"));
+        let option = format!("file={behind}");
+        let args = ["-f", "-U", &socket, "file", &option];
+        let _server = serve(&place, "nbdkit", &args, &socket);
+        let url = format!("nbd+unix:///?socket={socket}");
+        let resized = run(&["resize", &url, "128M"], "").fails(8).stderr;
+        let advice = match format {
+            "raw" => "an export keeps its size".to_owned(),
+            _ => format!("the disk in the {word} keeps its size"),
+        };
+        assert!(resized.contains(&advice), "{word}: {resized}");
+        let copied = run(&["cp", &large, &format!("{url}:/large")], "");
+        if format == "raw" {
+            copied.ok();
+            continue;
+        }
+        let why = copied.fails(1).stderr;
+        assert!(why.contains("the export keeps its"), "{word}: {why}");
+        assert!(why.contains("qemu-nbd -f qcow2"), "{word}: {why}");
+        // What was there before is there, and the image opens.
+        run(&["ls", &format!("{url}:/lost+found")], "").ok();
+    }
+}

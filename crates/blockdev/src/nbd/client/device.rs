@@ -524,6 +524,23 @@ impl BlockDevice for NbdDevice {
         write_zeroes(self, end, stop - end)
     }
 
+    fn grow(&self, size: u64) -> DeviceResult<()> {
+        let own = self.size();
+        self.check_writable("write", own, 0)?;
+        if size <= own {
+            return Ok(());
+        }
+        Err(DeviceError::Export {
+            device: self.name(),
+            reason: format!(
+                "the image in it would have to become {size} bytes long, and the export keeps its \
+                 {own}: have the server show the disk that is in the image (as `qemu-nbd -f qcow2` \
+                 and `-f vpc` do, whose file grows), or make the export larger"
+            ),
+            errno: Errno::FBIG.raw_os_error(),
+        })
+    }
+
     fn logical_sector(&self) -> u32 {
         self.pool.export().smallest.max(512)
     }
