@@ -67,6 +67,17 @@ impl Fs {
         write_state.journal.commit_full(&kinds.list(), full)
     }
 
+    /// Commits what runs, and has it durable where it belongs before anything else is committed.
+    /// `begun` is called when the next transaction runs.
+    ///
+    /// # Errors
+    /// As for [`Fs::commit`].
+    pub(crate) fn commit_home(&self, begun: impl FnOnce()) -> Result<()> {
+        let write_state = self.write_state()?;
+        let kinds = Kinds::of(self, write_state);
+        write_state.journal.commit_home(&kinds.list(), begun)
+    }
+
     /// Writes everything committed to where it belongs and frees its space in the log.
     ///
     /// # Errors

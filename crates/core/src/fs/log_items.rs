@@ -16,6 +16,7 @@ use crate::journal::{CapturedItem, Images, LogItem, Numbers};
 use crate::meta::Seq;
 use crate::mutants::{Mutant, is_on};
 use crate::volume::{SuperCounts, SuperState};
+use extant_format::Pblk;
 use extant_format::features::RoCompat;
 use extant_format::superblock::Superblock;
 
@@ -142,6 +143,34 @@ struct SuperblockItem<'f> {
     write_state: &'f WriteState,
 }
 
+/// The superblock of this moment, which must be one without handles.
+fn capture_superblock(write_state: &WriteState) -> Superblock {
+    let state = &*write_state.super_state;
+    let free = write_state.alloc.free_counts();
+    let orphans = &write_state.orphans;
+    state.capture(&SuperCounts {
+        free_blocks: free.blocks,
+        free_inodes: free.inodes,
+        orphan_head: orphans.head(),
+        // A look at every slot, while everybody waits: only where it is asked.
+        is_orphan_file_empty: state.is_clean_at_commit() && orphans.is_file_empty(),
+    })
+}
+
+impl Fs {
+    /// Returns the block that has the superblock, and what it is to have by now, while nobody
+    /// changes anything.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) on a file system open for reading only.
+    pub(crate) fn superblock_now(&self) -> Result<(Pblk, Box<[u8]>)> {
+        let write_state = self.write_state()?;
+        let state = &*write_state.super_state;
+        let superblock = capture_superblock(write_state);
+        Ok((state.block(), state.encode(&superblock)))
+    }
+}
+
 struct CapturedSuperblock<'f> {
     state: &'f SuperState,
     superblock: Superblock,
@@ -157,15 +186,7 @@ impl LogItem for SuperblockItem<'_> {
         if !state.is_touched() {
             return Ok(None);
         }
-        let free = self.write_state.alloc.free_counts();
-        let orphans = &self.write_state.orphans;
-        let superblock = state.capture(&SuperCounts {
-            free_blocks: free.blocks,
-            free_inodes: free.inodes,
-            orphan_head: orphans.head(),
-            // A look at every slot, while everybody waits: only where it is asked.
-            is_orphan_file_empty: state.is_clean_at_commit() && orphans.is_file_empty(),
-        });
+        let superblock = capture_superblock(self.write_state);
         Ok(Some(Box::new(CapturedSuperblock { state, superblock })))
     }
 }

@@ -290,13 +290,26 @@ impl Fs {
         if ino == Ino::ROOT || !self.device().is_served() {
             return self.read_inode_window(ino, block, READAHEAD_BYTES);
         }
+        let range = self.served_window(ino, block)?;
+        self.cache().prefetch_all(range.map(Pblk::new).collect());
+        Ok(())
+    }
+
+    /// The blocks that come with that of an inode where a request is a message to a server.
+    ///
+    /// # Errors
+    /// When there is no such inode, or its group's descriptor is wrong.
+    pub(crate) fn inode_blocks_around(&self, ino: Ino) -> Result<Range<u64>> {
+        let (block, _) = self.locate_inode(ino)?;
+        self.served_window(ino, block)
+    }
+
+    fn served_window(&self, ino: Ino, block: Pblk) -> Result<Range<u64>> {
         let table = self.inode_table_around(ino, block)?;
         let chunk = u64::from(READAHEAD_BYTES >> self.block_size().log2()).max(1);
         let more = u64::from(SERVED_READAHEAD_BYTES >> self.block_size().log2()).max(1);
         let first = block.get() / chunk * chunk;
-        let range = first.max(table.start)..first.saturating_add(more).min(table.end);
-        self.cache().prefetch_all(range.map(Pblk::new).collect());
-        Ok(())
+        Ok(first.max(table.start)..first.saturating_add(more).min(table.end))
     }
 
     /// The blocks of the inode table that the block of an inode is in.

@@ -4,6 +4,9 @@ use crate::Result;
 use crate::fs::Fs;
 use crate::journal::{Journal, Tail};
 use crate::mutants::{Mutant, is_on};
+use std::panic::resume_unwind;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 impl Fs {
     /// Closes the file system: waits for changes that are being made, commits, writes everything
@@ -72,31 +75,61 @@ impl Fs {
     }
 
     fn commit_clean_mark(&self, journal: &Journal) -> Result<()> {
+        // The log has an image of the superblock then, whatever a crash leaves of it at home.
+        self.super_state()?.touch();
         // Threads that got in before have left when this is over, and nobody else gets in.
         self.commit(journal.running())?;
-        // Made durable by the first flush of the next commit, before the mark can be.
-        if !is_on(Mutant::LeftTooEarly) {
-            self.journal()?.checkpoint_with(Tail::NextCommit)?;
-        }
+        // Everything is durable at home before the mark can be.
+        let tail = if is_on(Mutant::LeftTooEarly) {
+            Tail::NextCommit
+        } else {
+            Tail::FlushedNextCommit
+        };
+        journal.checkpoint_with(tail)?;
         self.super_state()?.mark_clean();
-        self.commit_superblock(journal)?;
-        // Between these two the superblock is clean and the log is not empty: Linux ignores the log
-        // then, and e2fsck replays what is home already.
-        self.journal()?.checkpoint_with(Tail::Empty)
+        let (block, bytes) = self.superblock_now()?;
+        journal.end_log(block, bytes)
     }
 
     /// Marks the file system as in use: the superblock as it is by now is committed in a
     /// transaction of its own, and is durable at home when this returns.
     pub(crate) fn commit_in_use_mark(&self) -> Result<()> {
-        let journal = self.journal()?;
-        self.commit_superblock(journal)?;
-        // Should that fail, the journal stops: whatever came next would be lost with the log that
-        // nobody knows to be in use.
-        self.journal()?.checkpoint_with(Tail::FlushedNextCommit)
+        self.commit_mark_then(|| ())
     }
 
-    fn commit_superblock(&self, journal: &Journal) -> Result<()> {
+    /// Marks the file system as in use as [`commit_in_use_mark`](Self::commit_in_use_mark) does,
+    /// and returns as soon as the transaction with the mark has ended. What is changed from now on
+    /// is committed when the mark is durable at home, and not before; what is written past the log
+    /// lies in free blocks until then, or is content of files.
+    ///
+    /// # Errors
+    /// When the system has no thread, as for `commit_in_use_mark`. Otherwise what goes wrong stops
+    /// the journal, and reaches whatever is changed next.
+    pub(super) fn commit_in_use_mark_aside(self: &Arc<Self>) -> Result<()> {
+        let (begun, has_begun) = mpsc::channel();
+        let fs = Arc::clone(self);
+        let tell = move || {
+            // It waits, unless it is gone.
+            let _ = begun.send(());
+        };
+        let marking = thread::Builder::new()
+            .name("extant-mark".to_owned())
+            .spawn(move || fs.commit_mark_then(tell));
+        let Ok(marking) = marking else {
+            return self.commit_in_use_mark();
+        };
+        match has_begun.recv() {
+            Ok(()) => Ok(()),
+            // It is over already.
+            Err(_) => marking.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        }
+    }
+
+    /// Commits the superblock, calls `begun` when the next transaction runs, and writes it home.
+    fn commit_mark_then(&self, begun: impl FnOnce()) -> Result<()> {
         self.super_state()?.touch();
-        self.commit(journal.running())
+        // Should that fail, the journal stops: whatever came next would be lost with the log that
+        // nobody knows to be in use.
+        self.commit_home(begun)
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `open` | from a device to a usable [`Fs`](crate::fs::Fs) |
 //! | `writable` | from a device to one that may be changed |
+//! | `ahead` | what opening for writing asks for before it needs it |
 //! | `orphan_file` | where the blocks of the orphan file lie |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `replay` | where the journal lies, and its replay into memory |
@@ -15,6 +16,7 @@
 //! | `freeze` | freezing, and making read-only while mounted |
 //! | `close` | closing, for good or for a while, and marking as in use |
 
+mod ahead;
 mod background;
 mod close;
 mod fast_commit;

@@ -9,6 +9,7 @@ use extant_blockdev::SharedDevice;
 use extant_format::jbd2::JournalSuperblock;
 use extant_format::{Expected, FormatError, Ino, Structure};
 use extant_jbd2::{Log, LogRun, Recovery, ReplayedDevice, external_log};
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// Most pieces a journal may lie in. `mke2fs` makes it in one; a map that points at the same
@@ -109,12 +110,28 @@ impl Fs {
     /// Blocks of the journal, which its superblock says: the inode may have more. And the first of
     /// them, which has the superblock.
     fn journal_len(&self, ino: Ino, inode: &Inode) -> Result<(u64, Box<[u8]>)> {
+        let block = self.journal_front(inode)?;
+        let superblock = JournalSuperblock::parse(&block).in_place(Place::Inode(ino))?;
+        let blocks = inode.size_in_blocks(self.block_size());
+        Ok((blocks.min(superblock.max_len.into()), block))
+    }
+
+    /// Block 0 of the journal, which may have been read ahead. It does not stay in memory: what
+    /// writes the log goes past that.
+    fn journal_front(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        if !inode.is_inline()
+            && let Some(Ok(run)) = Runs::over(self, inode, 0..1).next()
+            && let Target::Written(block) = run.target
+            && let Some(ahead) = self.cache().peek(block, &pin())
+        {
+            let front = Box::from(&*ahead);
+            self.cache().discard(block);
+            return Ok(front);
+        }
         let mut block = vec![0; self.block_size().len()];
         let read = data::read_content(self, inode, 0, &mut block)?;
         block.truncate(read);
-        let superblock = JournalSuperblock::parse(&block).in_place(Place::Inode(ino))?;
-        let blocks = inode.size_in_blocks(self.block_size());
-        Ok((blocks.min(superblock.max_len.into()), block.into()))
+        Ok(block.into())
     }
 }
 

@@ -11,7 +11,8 @@
 //! 4. add up the counts of the group descriptors, as those in the superblock may be older;
 //! 5. refuse one whose root cannot be loaded;
 //! 6. mark the file system as in use: in the superblock, by a first transaction of its own, which
-//!    is home before there is another;
+//!    is home before another one is committed. Where that takes round trips, nobody waits for it
+//!    here;
 //! 7. delete what was an orphan at the crash.
 //!
 //! A crash between any two leaves a log that replays to the same state, or an empty one. Where the
@@ -70,6 +71,8 @@ pub(super) struct Found {
     aborted: bool,
     notices: Vec<Notice>,
     replayed: bool,
+    /// The file system as it was read to find this. `None` if the device has changed since.
+    seen: Option<Fs>,
 }
 
 impl Fs {
@@ -110,7 +113,12 @@ impl Fs {
             None => (None, FIRST_SEQ),
         };
         // Replay may have put another superblock there.
-        let mut superblock = read_superblock(&device, options.superblock)?;
+        let is_replayed = found.as_ref().is_some_and(|found| found.replayed);
+        let mut superblock = if is_replayed {
+            read_superblock(&device, options.superblock)?
+        } else {
+            before.clone()
+        };
         superblock = keep_errors(&before, &superblock);
         if found.as_ref().is_some_and(|found| found.aborted) {
             let state = superblock.state() | State::ERRORS;
@@ -120,12 +128,18 @@ impl Fs {
         let superblock = mark_open(&superblock);
         let runs = found.as_ref().map_or(&[][..], |found| &found.runs);
         let log = log.map(|log| (log, runs));
-        let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
+        let seen = found.as_ref().and_then(|found| found.seen.as_ref());
+        let mut fs = Self::writable(device, superblock, options, log, Seq::new(first), seen)?;
         if !was_clean {
             fs.super_state()?.note_found_unclean();
         }
         fs.check_root()?;
-        fs.commit_in_use_mark()?;
+        // An error that stopped the journal is forgotten there once the superblock has it.
+        let is_aborted = found.as_ref().is_some_and(|found| found.aborted);
+        let marks_aside = options.background && !is_aborted && fs.device().in_flight() > 1;
+        if !marks_aside {
+            fs.commit_in_use_mark()?;
+        }
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);
         fs.add_notices(torn);
@@ -139,6 +153,9 @@ impl Fs {
             fs.add_notices(found.notices);
         }
         let fs = Arc::new(fs);
+        if marks_aside {
+            fs.commit_in_use_mark_aside()?;
+        }
         if let (Some(claim), Some(write_state)) = (claim, &fs.write_state) {
             let _ = write_state.mmp.set(claim.keep(Arc::downgrade(&fs))?);
         }
@@ -181,8 +198,12 @@ impl Fs {
         })?;
         let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
         let waits = torn || superblock.needs_recovery();
-        fs.replay_home(fs.journal_place(ino)?, waits, options)
-            .map(Some)
+        if !waits {
+            fs.opening_ahead();
+        }
+        let mut found = fs.replay_home(fs.journal_place(ino)?, waits, options)?;
+        found.seen = (!waits).then_some(fs);
+        Ok(Some(found))
     }
 
     /// Replays the log at `journal`, if it `waits` for that.
@@ -210,6 +231,7 @@ impl Fs {
                 replayed: false,
                 runs,
                 first_block,
+                seen: None,
             });
         }
         let recovery = recovery?;
@@ -227,6 +249,7 @@ impl Fs {
             replayed: true,
             runs,
             first_block,
+            seen: None,
         };
         if let Some(fast_commits) = &recovery.fast_commits {
             self.commit_fast_commits(fast_commits, &found, options)?;
@@ -273,17 +296,23 @@ impl Fs {
         Ok(())
     }
 
-    /// The file system with all that changes need.
+    /// The file system with all that changes need. `seen` is what was read of it since the device
+    /// changed last.
     pub(super) fn writable(
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
         log: Option<(LogWriter, &[LogRun])>,
         first: Seq,
+        seen: Option<&Self>,
     ) -> Result<Self> {
         let images = options.memory / QUEUE_SHARE / superblock.block_size().len();
         let queue = CheckpointQueue::new(images.max(1));
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
+        match seen {
+            Some(seen) => fs.cache().take_over(seen.cache()),
+            None => fs.opening_ahead(),
+        }
         let super_state = SuperState::new(fs.device(), fs.superblock().clone())?;
         let super_state = Arc::new(super_state);
         // A transaction may change all of the quota files, for which no operation asks room: it has

@@ -9,8 +9,8 @@ const NAME_LEN: u32 = extant_format::NAME_MAX as u32;
 
 impl Fs {
     /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
-    /// may be older; the first call reads all of them. Later ones ask the allocator's counters on a
-    /// file system open for writing, and give the same answer on others. Space that was promised to
+    /// may be older: the first call reads all of them, and later ones give the same answer. On a
+    /// file system open for writing the allocator has counted them. Space that was promised to
     /// data still in memory is not free; what is only kept ready for files that may grow is.
     ///
     /// # Errors
@@ -46,11 +46,14 @@ impl Fs {
         let mut clusters = 0u64;
         let mut free_inodes = 0u64;
         let mut directories = 0u64;
-        self.for_each_group(|_, desc| {
-            clusters += u64::from(desc.free_clusters);
-            free_inodes += u64::from(desc.free_inodes);
-            directories += u64::from(desc.used_dirs);
-        })?;
+        // What may change is asked of the allocator.
+        if self.alloc_if_any().is_none() {
+            self.for_each_group(|_, desc| {
+                clusters += u64::from(desc.free_clusters);
+                free_inodes += u64::from(desc.free_inodes);
+                directories += u64::from(desc.used_dirs);
+            })?;
+        }
         let total = self.geometry().blocks_count();
         let blocks = total.saturating_sub(self.overhead());
         let free = clusters

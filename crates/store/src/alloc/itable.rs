@@ -10,7 +10,6 @@ use crate::Result;
 use crate::volume::Volume;
 use extant_format::Pblk;
 use extant_format::group_desc::GroupFlags;
-use std::ops::Range;
 
 /// Blocks that are zeroed together.
 const AHEAD: u32 = 16;
@@ -26,23 +25,13 @@ impl Alloc {
     /// # Errors
     /// When the device fails; the table is then as sound as before.
     pub(super) fn zero_table(&self, slot: &Slot, loaded: &Loaded, index: u32) -> Result<()> {
-        let zeroed = self.zero_alone(slot, loaded, index)?;
-        let count = zeroed.end.saturating_sub(zeroed.start);
-        let first = loaded.inode_table.get().saturating_add(zeroed.start.into());
-        // They are about to be used: one read for all, which nobody has to wait for in turn.
-        self.volume.cache().prefetch(Pblk::new(first), count);
-        Ok(())
-    }
-
-    /// Zeros the table up to `index`, alone; returns which of its blocks were zeroed now.
-    fn zero_alone(&self, slot: &Slot, loaded: &Loaded, index: u32) -> Result<Range<u32>> {
         let _alone = loaded.zeroing.lock();
         let (table, sound) = {
             let state = slot.lock_remembered(loaded);
             (state.desc.inode_table, state.table_sound)
         };
         if index < sound {
-            return Ok(0..0);
+            return Ok(());
         }
         let geometry = self.volume.geometry();
         let per_block = geometry.inodes_per_block().max(1);
@@ -58,12 +47,14 @@ impl Alloc {
             Pblk::new(table.get() + u64::from(first)),
             end.saturating_sub(first),
         )?;
-        for block in first..end {
+        let cache = self.volume.cache();
+        let zeroed = table.get() + u64::from(first)..table.get() + u64::from(end);
+        for block in zeroed.clone() {
             // What lay there before may have come in beside a neighbour.
-            self.volume
-                .cache()
-                .discard(Pblk::new(table.get() + u64::from(block)));
+            cache.discard(Pblk::new(block));
         }
+        // They are about to be used, and by nobody before they are known as sound.
+        cache.take_in_zeros(zeroed, || true);
         let mut state = slot.lock_remembered(loaded);
         state.table_sound = end
             .saturating_mul(per_block)
@@ -72,7 +63,7 @@ impl Alloc {
             state.table_sound = geometry.inodes_per_group();
             state.desc.flags.insert(GroupFlags::INODE_ZEROED);
         }
-        Ok(first..end)
+        Ok(())
     }
 }
 

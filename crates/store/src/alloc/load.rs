@@ -11,6 +11,7 @@ use crate::{Error, InPlace, Place, Result};
 use extant_format::bitmap;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, FormatResult, Group, Pblk, Structure};
+use extant_sync::pin;
 use std::ops::Range;
 
 /// Groups whose bitmaps come together where each request takes a round trip.
@@ -136,53 +137,80 @@ impl Alloc {
         self.volume.groups_ahead(groups.clone().map(Group::new));
         let most = AHEAD_BYTES / self.volume.block_size().len();
         let mut blocks = Vec::new();
-        for group in groups.map(Group::new) {
-            let Ok(desc) = self.volume.stored_group(group) else {
-                continue;
-            };
-            let is_unread = self.slot(group).is_ok_and(|slot| slot.loaded().is_none());
-            self.add_bitmaps(&desc, is_unread, &mut blocks);
-            self.add_next_inodes(&desc, inodes, &mut blocks);
-            if blocks.len() >= most {
-                self.volume
-                    .cache()
-                    .prefetch_all(std::mem::take(&mut blocks));
+        let mut bring = |group: Group, is_last: bool, add: &dyn Fn(&GroupDesc, &mut Vec<Pblk>)| {
+            if let Ok(desc) = self.volume.stored_group(group) {
+                add(&desc, &mut blocks);
+            }
+            if blocks.len() >= most || is_last {
+                let blocks = std::mem::take(&mut blocks);
+                self.volume.cache().prefetch_all(blocks);
+            }
+        };
+        let last = groups.end.saturating_sub(1);
+        for group in groups.clone() {
+            bring(Group::new(group), group == last, &|desc, blocks| {
+                if self.is_unread(Group::new(group)) {
+                    blocks.extend(self.volume.stored_bitmaps(desc));
+                }
+            });
+        }
+        if inodes > 0 {
+            for group in groups {
+                bring(Group::new(group), group == last, &|desc, blocks| {
+                    self.add_next_inodes(Group::new(group), desc, inodes, blocks);
+                });
             }
         }
-        self.volume.cache().prefetch_all(blocks);
     }
 
-    fn add_bitmaps(&self, desc: &GroupDesc, is_unread: bool, blocks: &mut Vec<Pblk>) {
-        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
-        for (block, none) in [
-            (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
-            (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
-        ] {
-            if is_unread && !(uninit && desc.flags.contains(none)) {
-                blocks.push(block);
-            }
-        }
+    /// Whether nothing of a group has come into memory, so that nothing of it is in use that was
+    /// not when the file system was opened.
+    fn is_unread(&self, group: Group) -> bool {
+        self.slot(group).is_ok_and(|slot| slot.loaded().is_none())
     }
 
     /// Adds the blocks of the inode table behind the inodes that were ever in use, where it is
-    /// known which these are. What is going to be zeroed is not read.
-    fn add_next_inodes(&self, desc: &GroupDesc, inodes: u32, blocks: &mut Vec<Pblk>) {
+    /// known which these are. What is going to be zeroed is not read; nor are blocks of a table
+    /// that was zeroed, of which the bitmap says too that nothing was in them since: those are
+    /// taken in.
+    fn add_next_inodes(&self, group: Group, desc: &GroupDesc, inodes: u32, blocks: &mut Vec<Pblk>) {
         let geometry = self.volume.geometry();
         let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
-        if inodes == 0 || !uninit || !desc.flags.contains(GroupFlags::INODE_ZEROED) {
+        if !uninit || !desc.flags.contains(GroupFlags::INODE_ZEROED) {
             return;
         }
         let per_group = geometry.inodes_per_group();
-        let used = if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            0
-        } else {
+        let has_bitmap = !desc.flags.contains(GroupFlags::INODE_UNINIT);
+        let used = if has_bitmap {
             per_group.saturating_sub(desc.itable_unused)
+        } else {
+            0
         };
         let per_block = geometry.inodes_per_block().max(1);
-        let end = used.saturating_add(inodes).min(per_group);
-        let table = desc.inode_table.get();
-        let next = used / per_block..end.div_ceil(per_block);
-        blocks.extend(next.map(|block| Pblk::new(table.saturating_add(block.into()))));
+        let next = used / per_block
+            ..used
+                .saturating_add(inodes)
+                .min(per_group)
+                .div_ceil(per_block);
+        let unused = used.div_ceil(per_block)..next.end;
+        let at = |block: u32| desc.inode_table.get().saturating_add(block.into());
+        let are_free = || {
+            let bits = unused.start * per_block..(unused.end * per_block).min(per_group);
+            let cache = self.volume.cache();
+            let guard = pin();
+            let bitmap = cache.peek(desc.inode_bitmap, &guard);
+            bitmap.is_some_and(|map| {
+                bitmap::count_clear(&map, bits.clone()) == bits.end.saturating_sub(bits.start)
+            })
+        };
+        if !has_bitmap || are_free() {
+            // From when it is loaded on, inodes of the group come into use.
+            let unused = at(unused.start)..at(unused.end);
+            let is_unread = || self.is_unread(group);
+            self.volume.cache().take_in_zeros(unused, is_unread);
+        }
+        // What was not taken in.
+        blocks.extend(next.map(|block| Pblk::new(at(block))));
     }
 
     /// How many bitmaps of groups from `group` on that are not in memory lie side by side from

@@ -10,6 +10,7 @@
 //! handed to the next commit, whose first flush covers the home writes: no flush of its own.
 
 use super::commit::tid;
+use super::queue::{Bytes, Image};
 use super::{CHECKPOINT, Journal, LOG, Seq, home};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
@@ -31,8 +32,6 @@ pub enum Tail {
     NextCommit,
     /// With the next commit, but everything is durable at home before.
     FlushedNextCommit,
-    /// Nothing is left in the log, nor will there be: the file system is being closed.
-    Empty,
 }
 
 impl Journal {
@@ -62,6 +61,48 @@ impl Journal {
             self.stop(cause);
         }
         outcome
+    }
+
+    /// Writes the last image of the superblock home, which lies in `block`, and then says that the
+    /// log is empty: it is as it will be found.
+    ///
+    /// Everything committed is home and durable by now. This image goes past the log. Should the
+    /// machine stop within the write, what is left of it is replaced by the image of the last
+    /// transaction, which has one.
+    ///
+    /// # Errors
+    /// When the device fails, which stops the journal; why the journal stopped, when it has.
+    pub fn end_log(&self, block: Pblk, bytes: Box<[u8]>) -> Result<()> {
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        let turn = self.checkpointing.lock_ascending(CHECKPOINT);
+        self.check_going()?;
+        let outcome = self.write_last(block, bytes);
+        drop(turn);
+        if let Err(cause) = &outcome {
+            self.stop(cause);
+        }
+        outcome
+    }
+
+    fn write_last(&self, block: Pblk, bytes: Box<[u8]>) -> Result<()> {
+        let (device, size) = (self.volume.device(), self.volume.block_size());
+        let bytes = Bytes::Own(bytes.into());
+        let begun = self.flushes.begin();
+        if !home::write_then(
+            device,
+            size,
+            &[Image { block, bytes }],
+            Some(Request::Flush),
+        )? {
+            device.flush()?;
+        }
+        self.flushes.done(begun);
+        self.counters.flushes.inc();
+        self.state.set_committed();
+        match &self.log {
+            Some(log) => log.lock_ascending(LOG).close().map_err(Error::log),
+            None => Ok(()),
+        }
     }
 
     fn write_queued(&self, tail: Tail) -> Result<()> {
@@ -119,7 +160,6 @@ impl Journal {
             match tail {
                 Tail::Now => writer.set_tail(first_live),
                 Tail::NextCommit | Tail::FlushedNextCommit => writer.queue_tail(first_live),
-                Tail::Empty => writer.close(),
             }
             .map_err(Error::log)?;
         }

@@ -27,7 +27,7 @@ use super::capture::Captured;
 use super::item::{Images, LogItems};
 use super::queue::Image;
 use super::unwinding::PanicWatch;
-use super::{FlushTicket, Journal, LOG, Seq, home};
+use super::{FlushTicket, Journal, LOG, Seq, Tail, home};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_blockdev::Request;
@@ -302,6 +302,27 @@ impl Journal {
         self.commit_what(items, full, Idle::Drain)
     }
 
+    /// Commits what runs, and has it home and durable there before anything else is committed.
+    /// `begun` is called as soon as the next transaction runs, which nobody waits for in vain: its
+    /// commit comes after this one is home.
+    ///
+    /// For what has to be known before the log counts: the mark of the file system as in use.
+    ///
+    /// # Errors
+    /// As for [`Journal::commit`]. `begun` is perhaps not called then.
+    pub fn commit_home(&self, items: &LogItems<'_>, begun: impl FnOnce()) -> Result<()> {
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        let progress = &self.progress;
+        let mut state = progress.state.lock();
+        while state.has_leader {
+            progress.room.wait(&mut state);
+        }
+        self.lead(state, || {
+            self.commit_running(items, Idle::Drain, begun)?;
+            self.checkpoint_with(Tail::FlushedNextCommit)
+        })
+    }
+
     fn commit_what(&self, items: &LogItems<'_>, upto: Seq, idle: Idle) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         self.write_reports();
@@ -349,7 +370,16 @@ impl Journal {
                 awake_since = Instant::now();
             }
         }
-        self.lead(items, state, idle)
+        let waiters_last_commit = state.waiters_last_commit;
+        self.lead(state, || {
+            if idle == Idle::Nothing {
+                progress.gather(self.running(), waiters_last_commit);
+            }
+            let began = Instant::now();
+            let outcome = self.commit_running(items, idle, || ());
+            progress.record_duration(began.elapsed());
+            outcome
+        })
     }
 
     /// The last transaction that is durable.
@@ -358,26 +388,21 @@ impl Journal {
         self.progress.durable()
     }
 
+    /// Does `work` as the one that commits.
     fn lead(
         &self,
-        items: &LogItems<'_>,
         mut state: MutexGuard<'_, State>,
-        idle: Idle,
+        work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.progress.set_leader(&mut state, true);
-        let (before, waiters_last_commit) = (state.durable, state.waiters_last_commit);
+        let before = state.durable;
         drop(state);
         let leader = Leader {
             journal: self,
             before,
             watch: PanicWatch::begin(),
         };
-        if idle == Idle::Nothing {
-            self.progress.gather(self.running(), waiters_last_commit);
-        }
-        let began = Instant::now();
-        let outcome = self.commit_running(items, idle);
-        self.progress.record_duration(began.elapsed());
+        let outcome = work();
         if let Err(cause) = &outcome {
             self.stop(cause);
         }
@@ -385,8 +410,9 @@ impl Journal {
         outcome
     }
 
-    /// Commits the running transaction, if there is anything in it.
-    fn commit_running(&self, items: &LogItems<'_>, idle: Idle) -> Result<()> {
+    /// Commits the running transaction, if there is anything in it. Calls `begun` when the next
+    /// one runs.
+    fn commit_running(&self, items: &LogItems<'_>, idle: Idle, begun: impl FnOnce()) -> Result<()> {
         let empty = self.touched.iter().all(|shard| shard.lock().is_empty())
             && !items.iter().any(|item| item.has_changes());
         // Closing has to see the end of handles that have not registered anything yet.
@@ -396,6 +422,7 @@ impl Journal {
         let Some(captured) = self.capture(items)? else {
             return Ok(());
         };
+        begun();
         self.progress.wake_for_room();
         let Captured {
             seq,

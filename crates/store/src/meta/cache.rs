@@ -11,6 +11,7 @@ use extant_blockdev::{DeviceError, Request, SharedDevice};
 use extant_format::{BlockSize, Pblk};
 use extant_sync::{EpochGuard, ShardedCounter, debug_assert_may_wait_for_device, pin, shard_count};
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most bytes that one device read of the readahead carries.
@@ -282,6 +283,49 @@ impl Cache {
             let Some(bytes) = read else { continue };
             let data = bytes.chunks_exact(size).map(Box::from).collect();
             self.publish_ahead(run, data);
+        }
+    }
+
+    /// Takes over the blocks that another cache of the same file system has loaded, which that one
+    /// then no longer has. The caller knows that nobody has changed them meanwhile, there or on the
+    /// device.
+    pub fn take_over(&self, other: &Self) {
+        debug_assert_eq!(self.block_size, other.block_size, "of one file system");
+        other.clock.shed(Shed::All, |blocks| {
+            for loaded in blocks {
+                let block = loaded.block();
+                let claimed = self.inflight.claim(block, || self.present(block));
+                if let Claimed::Mine(claim) = claimed {
+                    self.publish(claim, loaded.bytes().into());
+                }
+            }
+        });
+    }
+
+    /// Takes in blocks that are zeros on the device, without reading them. That holds if
+    /// `are_zeros`, which is asked when a change of any of them would be noticed.
+    ///
+    /// A hint, with the limits of [`Cache::prefetch`].
+    pub(crate) fn take_in_zeros(&self, blocks: Range<u64>, are_zeros: impl FnOnce() -> bool) {
+        let room = (self.clock.limit() / 4) as u64;
+        let end = blocks
+            .end
+            .min(blocks.start.saturating_add(room))
+            .min(self.blocks);
+        let absent = (blocks.start..end).map(Pblk::new);
+        let absent = absent.filter(|block| !self.is_cached(*block));
+        let claims: Vec<_> = absent
+            .filter_map(
+                |block| match self.inflight.claim(block, || self.present(block)) {
+                    Claimed::Mine(claim) => Some(claim),
+                    Claimed::Theirs(_) | Claimed::Found(_) => None,
+                },
+            )
+            .collect();
+        if are_zeros() {
+            for claim in claims {
+                self.publish(claim, self.new_block());
+            }
         }
     }
 

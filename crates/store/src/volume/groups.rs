@@ -8,7 +8,7 @@
 use super::Volume;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::geometry::Geometry;
-use extant_format::group_desc::{DescChecksum, GroupDesc};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::superblock::Superblock;
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 
@@ -110,6 +110,20 @@ impl Volume {
             }
         }
         self.cache.prefetch_all(blocks);
+    }
+
+    /// The blocks with the bitmaps of a group, as far as the device has them.
+    pub fn stored_bitmaps(&self, desc: &GroupDesc) -> impl Iterator<Item = Pblk> + use<> {
+        let may_be_absent = self.groups.checksum != DescChecksum::None;
+        let of = |block, none| {
+            let is_absent = may_be_absent && desc.flags.contains(none);
+            (!is_absent).then_some(block)
+        };
+        let bitmaps = [
+            of(desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+            of(desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+        ];
+        bitmaps.into_iter().flatten()
     }
 
     /// Calls `visit` with every descriptor, ascending by group. They are read in large pieces

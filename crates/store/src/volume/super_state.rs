@@ -5,10 +5,13 @@
 //! under a lock that is a leaf of the order.
 //!
 //! The journal writes the superblock like any other block of metadata, also when it is marked as in
-//! use or as clean: it has two sectors, its checksum lies in the second, and a crash may leave one
-//! of each. The log has an image of it then, from which it is restored: see `torn`.
+//! use: it has two sectors, its checksum lies in the second, and a crash may leave one of each. The
+//! log has an image of it then, from which it is restored: see `torn`.
 //!
-//! One thing goes past the log: the record of the error that stopped the journal. That is what was
+//! Two things go past the log. One is the mark as clean, when all else is home: the last
+//! transaction, which is in the log until that is durable, has the superblock as it was before.
+//!
+//! The other is the record of the error that stopped the journal. That is what was
 //! committed last, never with counts of a transaction that may not happen. Should the machine stop
 //! within that very write, and no transaction in the log hold the superblock, its checksum is
 //! wrong, and a backup has to help: as under Linux.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// Most writes in front of a flush that are durable by themselves where the server is far, and
 /// otherwise: servers write out what they have for each.
-const FEW_DURABLE: usize = 4;
+const FEW_DURABLE: usize = 8;
 const ONE_DURABLE: usize = 1;
 /// Bytes that one of them carries at most: the fewer there are, the less a server has to write out
 /// one after the other.

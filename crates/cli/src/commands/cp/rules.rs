@@ -54,7 +54,7 @@ pub(super) const fn existing(args: &Cp) -> Existing {
 }
 
 /// What is left out.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::commands) struct Exclusion {
     all: Excludes,
     /// The patterns that are about names alone, wherever they are.

@@ -15,7 +15,9 @@ use crate::data::dispatch::Way;
 use crate::data::writeback::flusher::Flusher;
 use crate::fs::{DataMode, MountOptions, Shed};
 use crate::inode::LiveInode;
-use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
+use extant_sync::{
+    CountedAtomicU32, LockClass, Mutex, MutexGuard, PerCpu, Rank, RmwClass, ShardedCounter,
+};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,6 +25,7 @@ use std::sync::{Arc, OnceLock, Weak};
 static CLOCK: LockClass = LockClass::new("folio clock", Rank::Leaf);
 static FILES: LockClass = LockClass::new("dirty files", Rank::Leaf);
 static FLUSHING: LockClass = LockClass::new("writing back all files", Rank::Flush);
+static FLUSH_WAITERS: RmwClass = RmwClass::new("waiters for writing back all files");
 
 /// Memory for file data where the system does not say how much it has.
 const SMALL_MEMORY: usize = 1 << 30;
@@ -30,6 +33,8 @@ const SMALL_MEMORY: usize = 1 << 30;
 const MEMORY_SHARE: usize = 4;
 /// Dirty bytes that are enough for requests that make good use of a link with long round trips.
 const FAR_DIRTY: u64 = 8 << 20;
+/// As many for which it goes on.
+const FAR_DIRTY_ON: u64 = 2 << 20;
 /// Folios that the hand passes for each it wants.
 const HAND_STEPS: usize = 64;
 /// Folios that are looked at at once.
@@ -67,6 +72,8 @@ pub(crate) struct Caches {
     /// Held from taking files off the list until they are written: the next one finds all others'
     /// files written, or on the list.
     pub(in crate::data) flushing: Mutex<()>,
+    /// Threads that wait for it to write back everything.
+    flush_waiters: CountedAtomicU32,
     pub(in crate::data) flusher: Flusher,
     #[cfg(feature = "baseline")]
     baseline: crate::data::Baseline,
@@ -92,6 +99,7 @@ impl Caches {
             delayed: ShardedCounter::new(),
             hand: AtomicU64::new(0),
             flushing: Mutex::new(&FLUSHING, ()),
+            flush_waiters: CountedAtomicU32::new(&FLUSH_WAITERS, 0),
             flusher: Flusher::new(),
             #[cfg(feature = "baseline")]
             baseline: options.baseline.data,
@@ -200,6 +208,19 @@ impl Caches {
         self.dirty.count() > FAR_DIRTY
     }
 
+    /// Tells whether enough is dirty to go on with that, and nobody waits for the turn.
+    pub(in crate::data) fn is_worth_going_on(&self) -> bool {
+        self.dirty.count() > FAR_DIRTY_ON && self.flush_waiters.load(Ordering::Relaxed) == 0
+    }
+
+    /// Waits for the turn to write back everything.
+    pub(in crate::data) fn flush_turn(&self) -> MutexGuard<'_, ()> {
+        self.flush_waiters.fetch_add(1, Ordering::Relaxed);
+        let turn = self.flushing.lock();
+        self.flush_waiters.fetch_sub(1, Ordering::Relaxed);
+        turn
+    }
+
     /// Tells whether more memory is used than the budget says.
     pub(in crate::data) fn is_full(&self) -> bool {
         self.memory.count() > self.most_memory
@@ -242,6 +263,22 @@ impl Caches {
             all.append(&mut files.lock());
         }
         all
+    }
+
+    /// Takes at most so many files from the list, of those that are longest on it.
+    pub(in crate::data) fn take_some_files(&self, most: usize) -> Vec<Arc<LiveInode>> {
+        let mut some = Vec::new();
+        for files in self.files.iter() {
+            let mut files = files.lock();
+            let count = files.len().min(most - some.len());
+            some.extend(files.drain(..count));
+        }
+        some
+    }
+
+    /// Tells how many files are on the list.
+    pub(in crate::data) fn listed_files(&self) -> usize {
+        self.files.iter().map(|files| files.lock().len()).sum()
     }
 
     /// Evicts clean folios that were not used lately until the budget is kept, as far as a short

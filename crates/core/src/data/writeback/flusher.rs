@@ -26,6 +26,11 @@ const MANY_FILES: usize = 256;
 const MOST_WORKERS: usize = 8;
 /// As many where each request takes a round trip: larger files are written one after the other.
 const MOST_FAR_WORKERS: usize = 32;
+/// Files that one of these takes at a time, so that the link has something to carry while others
+/// wait for answers.
+const FAR_SHARE: usize = 64;
+/// Threads from which on they do so on and on.
+const FEWEST_FAR_WORKERS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Signals {
@@ -169,7 +174,11 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
         }
         if signals.write || turns >= TURNS {
             turns = 0;
-            let _ = fs.write_back_all();
+            let _ = if fs.device().in_flight() > 1 {
+                fs.write_back_on_and_on()
+            } else {
+                fs.write_back_all()
+            };
         }
     }
 }
@@ -222,15 +231,9 @@ impl Fs {
     /// # Errors
     /// The first of what went wrong; all files are tried.
     pub(crate) fn write_back_all(&self) -> Result<()> {
-        let _alone = self.data().flushing.lock();
+        let _alone = self.data().flush_turn();
         let files = self.data().take_files();
-        let workers = match files.len() {
-            0..MANY_FILES => 1,
-            _ => std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(MOST_WORKERS)
-                .max(self.device().in_flight().min(MOST_FAR_WORKERS)),
-        };
+        let workers = self.workers_for(files.len());
         if workers == 1 {
             return write_back_files(self, &files);
         }
@@ -246,6 +249,52 @@ impl Fs {
                 .into_iter()
                 .fold(own, |result, other| result.and(other.finish()))
         })
+    }
+
+    /// Writes back what is dirty of all files, and what becomes dirty meanwhile as long as that is
+    /// enough for a link with long round trips: which then always has something to carry. Ends when
+    /// it has caught up, or somebody waits to write back everything. The caller holds nothing.
+    ///
+    /// # Errors
+    /// As for [`Fs::write_back_all`].
+    fn write_back_on_and_on(&self) -> Result<()> {
+        let data = self.data();
+        let workers = (data.listed_files() / FAR_SHARE).min(MOST_FAR_WORKERS);
+        if workers < FEWEST_FAR_WORKERS {
+            return self.write_back_all();
+        }
+        let _alone = data.flushing.lock();
+        // Fewer threads would be slower than the link: all of them go on, or none.
+        let is_over = AtomicBool::new(false);
+        let work = || {
+            let mut result = Ok(());
+            while !is_over.load(Ordering::Relaxed) {
+                let files = data.take_some_files(FAR_SHARE);
+                result = result.and(write_back_files(self, &files));
+                if files.is_empty() || !data.is_worth_going_on() {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+            }
+            result
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..workers).map(|_| spawn_or_keep(scope, work)).collect();
+            let own = work();
+            others
+                .into_iter()
+                .fold(own, |result, other| result.and(other.finish()))
+        })
+    }
+
+    /// How many threads write back so many files.
+    fn workers_for(&self, files: usize) -> usize {
+        match files {
+            0..MANY_FILES => 1,
+            _ => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(MOST_WORKERS)
+                .max(self.device().in_flight().min(MOST_FAR_WORKERS)),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `node` | one file that is to be made, and where it comes from |
+//! | `ahead` | files of the host that a thread looks at while the image is being opened |
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
 //! | `rivals` | sources of which several want one place |
 //! | `existing` | which files that are there stay |
@@ -26,6 +27,7 @@
 //! - A file whose content is there stays, whatever else it could not be given.
 //! - What could not be done is said and counted; nothing is left out in silence.
 
+mod ahead;
 mod attributes;
 mod content;
 mod existing;
@@ -52,8 +54,10 @@ use crate::path::{destination, follow, is_dir};
 use crate::progress::Bar;
 use crate::time::is_reproducible;
 use crate::verbose::Verbose;
+use ahead::Ahead;
 use extant::{Cause, Escaped, FileFlags, FileType, Filesystem};
 use extant_core::ops;
+use extant_image::Carrier;
 use extant_mkfs::source;
 use make::{Maker, Why};
 use plan::{How, Link, Node, Plan, Start};
@@ -156,6 +160,7 @@ fn all(
     sources: &[OsString],
     dest: &ImagePath,
 ) -> Outcome {
+    let mut ahead = looks_ahead(asked, sources, dest);
     // First, so that an image which is a source as well is opened once.
     let fs = images.writable(dest)?;
     let dest = &expand_one(&fs, dest)?;
@@ -210,7 +215,7 @@ fn all(
             }
             let to = place(&start);
             refuse_into_itself(&fs, &start, dest, &to)?;
-            plan.add(&start, to, &mut problems)
+            plan.add(&start, to, &mut ahead, &mut problems)
         })();
         problems.check(planned);
     }
@@ -250,6 +255,29 @@ fn all(
         );
     }
     problems.outcome()
+}
+
+/// Has a thread look at the sources while an image is being opened that is not at hand: `None` where
+/// there is nothing to gain, or links may lead elsewhere.
+fn looks_ahead(asked: &Asked<'_>, sources: &[OsString], dest: &ImagePath) -> Option<Ahead> {
+    let is_recursive = asked.args.archive || asked.args.recursive;
+    let is_at_hand =
+        dest.image.path().is_some() || matches!(dest.image.carrier(), Carrier::Descriptor(_));
+    if is_at_hand || !is_recursive || Follow::of(asked.args) != Follow::None {
+        return None;
+    }
+    let is_of_host = |source: &&OsString| {
+        *source != STREAM && matches!(ImagePath::inside_if_any(source), Ok(None))
+    };
+    let roots: Vec<PathBuf> = sources
+        .iter()
+        .filter(is_of_host)
+        .map(PathBuf::from)
+        .collect();
+    if roots.is_empty() {
+        return None;
+    }
+    Ahead::begin(roots, asked.exclusion.clone())
 }
 
 /// An owner as tables take it.

@@ -1,6 +1,7 @@
 //! What is to be made, and where: all sources walked before the first change.
 
 use super::Keep;
+use super::ahead::Ahead;
 use super::node::moment;
 pub(in crate::commands) use super::node::{Node, Origin, Reading, Told};
 use super::rivals::{Rivals, Turn};
@@ -202,10 +203,17 @@ impl<'a> Plan<'a> {
         self.first_places.insert(identity, at);
     }
 
-    /// Adds a source and what is below it.
-    pub(super) fn add(&mut self, start: &Start, to: PathBuf, problems: &mut Problems) -> Outcome {
+    /// Adds a source and what is below it. On the host it takes what a thread has found `ahead`,
+    /// where that is what it comes to.
+    pub(super) fn add(
+        &mut self,
+        start: &Start,
+        to: PathBuf,
+        ahead: &mut Option<Ahead>,
+        problems: &mut Problems,
+    ) -> Outcome {
         let added = match start {
-            Start::Host(path) => self.add_host(path, to, problems),
+            Start::Host(path) => self.add_host(path, to, ahead, problems),
             Start::Input => {
                 self.add_input(to);
                 Ok(())
@@ -324,7 +332,13 @@ impl<'a> Plan<'a> {
         Ok((led_to, found))
     }
 
-    fn add_host(&mut self, start: &Path, to: PathBuf, problems: &mut Problems) -> Outcome {
+    fn add_host(
+        &mut self,
+        start: &Path,
+        to: PathBuf,
+        ahead: &mut Option<Ahead>,
+        problems: &mut Problems,
+    ) -> Outcome {
         let (path, found) = self
             .host_file(start, true)
             .map_err(|e| cannot("read", start, &e))?;
@@ -351,9 +365,12 @@ impl<'a> Plan<'a> {
                 )));
                 break;
             }
-            let looked = match found {
-                Some(found) => Ok((path.clone(), found)),
-                None => self.host_file(&path, false),
+            let seen = ahead.as_mut().and_then(|ahead| ahead.take(&path));
+            let (seen, seen_names) = seen.map_or((None, None), |it| (Some(it.found), it.names));
+            let looked = match (found, seen) {
+                (Some(found), _) => Ok((path.clone(), found)),
+                (None, Some(seen)) => seen.map(|found| (path.clone(), found)),
+                (None, None) => self.host_file(&path, false),
             };
             let (path, found) = match looked {
                 Ok(looked) => looked,
@@ -383,7 +400,7 @@ impl<'a> Plan<'a> {
             }
             let number = self.add_host_node(&path, to.clone(), parent, &found);
             if is_dir {
-                match names_in(&path) {
+                match seen_names.unwrap_or_else(|| names_in(&path)) {
                     Ok(found) => rest.extend(found.into_iter().rev().map(|name| {
                         let below = if self.excludes() {
                             [&names[..], std::slice::from_ref(&name)].concat()
