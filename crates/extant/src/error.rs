@@ -9,7 +9,7 @@ use extant_format::FormatError;
 use extant_format::errno::ENOSPC;
 #[cfg(feature = "check")]
 use extant_format::errno::EOPNOTSUPP;
-use extant_format::errno::{EINVAL, EIO, ELOOP, EUCLEAN};
+use extant_format::errno::{EEXIST, EINVAL, EIO, ELOOP, EUCLEAN};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -268,7 +268,7 @@ impl Error {
             },
             #[cfg(feature = "tar")]
             Cause::NotRead(e) => errno_of(&**e),
-            Cause::Host { source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Cause::Host { source, .. } => errno_of_host(source),
         }
     }
 
@@ -297,6 +297,15 @@ fn errno_of(e: &(dyn std::error::Error + 'static)) -> i32 {
         next = e.source();
     }
     EINVAL
+}
+
+/// The error number of what the operating system refused, or of what was refused in its place.
+fn errno_of_host(source: &io::Error) -> i32 {
+    source.raw_os_error().unwrap_or(match source.kind() {
+        io::ErrorKind::AlreadyExists => EEXIST,
+        io::ErrorKind::InvalidInput => EINVAL,
+        _ => EIO,
+    })
 }
 
 impl fmt::Display for Error {

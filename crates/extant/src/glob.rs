@@ -9,7 +9,7 @@
 use crate::filesystem::bytes;
 use crate::{Error, FileType, Filesystem, Result, Walk};
 use extant_core::Error as EngineError;
-use extant_format::errno::{ENAMETOOLONG, ENOENT, ENOTDIR};
+use extant_format::errno::{ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -209,9 +209,9 @@ fn names(fs: &Filesystem, dir: &Path, tokens: &[Token]) -> Result<Vec<OsString>>
     Ok(names)
 }
 
-/// Whether an error says that there is nothing at a path.
+/// Whether an error says that there is nothing at a path, or that links to it lead nowhere.
 fn is_absence(e: &Error) -> bool {
-    matches!(e.errno(), ENOENT | ENOTDIR | ENAMETOOLONG)
+    matches!(e.errno(), ENOENT | ENOTDIR | ENAMETOOLONG | ELOOP)
 }
 
 /// What stands between two `/` of a pattern.
