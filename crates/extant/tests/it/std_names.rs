@@ -97,7 +97,8 @@ fn a_pattern_finds_what_a_shell_would() {
         ("nowhere/*", &[]),
         ("top/*", &[]),
         ("none", &[]),
-        ("to-dir/../t?p", &["to-dir/../top"]),
+        ("a/../t?p", &["a/../top"]),
+        ("to-dir/../?", &["to-dir/../b"]),
     ] {
         let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
         assert_eq!(found(pattern), expected, "{pattern}");
