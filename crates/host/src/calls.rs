@@ -26,7 +26,7 @@ const SHORT: usize = 256;
 fn with_c_string<T>(bytes: &[u8], call: impl FnOnce(&CStr) -> Result<T>) -> Result<T> {
     let mut short = [0; SHORT];
     let Some(room) = short.get_mut(..=bytes.len()) else {
-        return call(&*c_string(bytes)?);
+        return call(&c_string(bytes)?);
     };
     if let Some(room) = room.get_mut(..bytes.len()) {
         room.copy_from_slice(bytes);
