@@ -11,7 +11,7 @@
  * says otherwise; functions that make, move or remove a name never do.
  *
  * Any number of threads may use a handle at once, with two exceptions: an extant_dir or an
- * extant_walk is used by one thread at a time, and nothing may use a handle that is being closed.
+ * extant_walk or extant_glob is used by one thread at a time, and nothing may use a handle that is being closed.
  * Files and directories may outlive the extant_fs they came from: after extant_close() they can
  * still be read, and nothing can be changed (-EROFS); the image stays locked for others until the
  * last of them is closed. Handles do not survive fork() in the child.
@@ -38,6 +38,7 @@ typedef struct extant_fs extant_fs;
 typedef struct extant_file extant_file;
 typedef struct extant_dir extant_dir;
 typedef struct extant_walk extant_walk;
+typedef struct extant_glob extant_glob;
 typedef struct extant_device extant_device;
 typedef struct extant_report extant_report;
 typedef struct extant_token extant_token;
@@ -411,6 +412,16 @@ int extant_walk_next(extant_walk *walk, const struct extant_walk_entry **entry);
 int extant_walk_skip(extant_walk *walk);
 /* NULL is allowed. */
 void extant_walk_close(extant_walk *walk);
+
+/* Paths that match a pattern as a shell has them: '*', '?', '[a-z]', '[!a-z]', a backslash, and
+ * '**' as a part of its own for any number of directories. Names that begin with a dot match as
+ * others do. Links are followed on the way, but for what '**' stands for. */
+
+int extant_glob_open(const extant_fs *fs, const char *pattern, extant_glob **glob);
+/* Returns as extant_walk_next(). What path points to, which ends with a zero byte, is the glob's, until its next call. */
+int extant_glob_next(extant_glob *glob, const char **path);
+/* NULL is allowed. */
+void extant_glob_close(extant_glob *glob);
 
 /* Making, checking and changing file systems that are not open. */
 

@@ -22,7 +22,7 @@
 //!
 //! Functions return 0 or a count, or a negative Linux error number; `extant_message` then has a
 //! sentence for the calling thread. A panic does not cross into C: it becomes `EIO`. Handles may be
-//! used by any number of threads at once, except directories and walks, which are used by one at a
+//! used by any number of threads at once, except directories, walks and patterns, which one uses at a
 //! time, and except while they are being closed.
 //!
 //! Structures that C fills begin with their size. Settings are strings. Those that the library
@@ -49,7 +49,7 @@ pub use abi::*;
 pub use device::Device;
 pub use report::Report;
 pub use types::{
-    AclEntry, DeviceOps, Dir, Entry, Extent, File, Finding, Fs, Mended, Options, Quota, Space,
-    Stat, Summary, Time, Walk, WalkEntry, Watch,
+    AclEntry, DeviceOps, Dir, Entry, Extent, File, Finding, Fs, Glob, Mended, Options, Quota,
+    Space, Stat, Summary, Time, Walk, WalkEntry, Watch,
 };
 pub use watch::Token;

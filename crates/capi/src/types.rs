@@ -6,7 +6,7 @@ use crate::watch::Token;
 use extant::{DirEntry, Limits, Metadata, ReadDir, StatFs, Timestamp};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// An open file system: `extant_fs`. With a transaction, its changes are those of that. And what
 /// was mended of it.
@@ -73,6 +73,37 @@ impl Walk {
 
     pub(crate) fn skip(&mut self) {
         self.walk.skip_children();
+    }
+}
+
+/// A search by a pattern: `extant_glob`.
+pub struct Glob {
+    glob: extant::Glob,
+    /// What was given out last.
+    path: CString,
+}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Glob").field(&self.path).finish()
+    }
+}
+
+impl Glob {
+    pub(crate) fn new(glob: extant::Glob) -> Self {
+        let path = CString::default();
+        Self { glob, path }
+    }
+
+    /// The next path, which stays until the next call.
+    pub(crate) fn next(&mut self) -> Result<Option<*const c_char>, Failure> {
+        let Some(found) = self.glob.next() else {
+            return Ok(None);
+        };
+        let mut bytes = found?.into_os_string().into_vec();
+        bytes.push(0);
+        self.path = CString::from_vec_with_nul(bytes).unwrap_or_else(|e| cut(e.into_bytes()));
+        Ok(Some(self.path.as_ptr()))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::constants::{
     O_APPEND, O_CREATE, O_DIRECT, O_EXCLUSIVE, O_READ, O_TRUNCATE, O_WRITE,
 };
 use crate::pointers::{self, bytes, bytes_mut, give, object, object_mut, put, put_some, taken};
-use crate::types::{Dir, Entry, Extent, File, Fs, Stat, Walk, WalkEntry};
+use crate::types::{Dir, Entry, Extent, File, Fs, Glob, Stat, Walk, WalkEntry};
 use extant::OpenOptions;
 use std::ffi::{c_char, c_int, c_void};
 
@@ -294,6 +294,49 @@ pub unsafe extern "C" fn extant_walk_close(walk: *mut Walk) {
     done(|| {
         // SAFETY: as the header asks of callers.
         drop(unsafe { taken(walk) });
+        Ok(())
+    });
+}
+
+// Patterns.
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_glob_open(
+    fs: *const Fs,
+    pattern: *const c_char,
+    glob: *mut *mut Glob,
+) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe {
+        give(glob, || {
+            Ok(Glob::new(object(fs)?.0.glob(pointers::path(pattern)?)?))
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_glob_next(glob: *mut Glob, path: *mut *const c_char) -> c_int {
+    // SAFETY: as the header asks of callers.
+    let (glob, is_null) = unsafe { (object_mut(glob), path.is_null()) };
+    let next = counted(|| {
+        if is_null {
+            return Err(Failure::null("a place for the result"));
+        }
+        match glob?.next()? {
+            // SAFETY: as the header asks of callers.
+            Some(found) => unsafe { put(path, found).map(|()| 1) },
+            None => Ok(0),
+        }
+    });
+    // 1, 0 or an error number.
+    next as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_glob_close(glob: *mut Glob) {
+    done(|| {
+        // SAFETY: as the header asks of callers.
+        drop(unsafe { taken(glob) });
         Ok(())
     });
 }

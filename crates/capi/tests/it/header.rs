@@ -37,6 +37,7 @@ const TYPES_IN_C: &[(&str, &str)] = &[
     ("Entry", "struct extant_entry"),
     ("Time", "struct extant_time"),
     ("Walk", "extant_walk"),
+    ("Glob", "extant_glob"),
     ("Device", "extant_device"),
     ("Report", "extant_report"),
     ("Token", "extant_token"),

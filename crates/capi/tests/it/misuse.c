@@ -85,6 +85,8 @@ int main(int argc, char **argv)
     REFUSED(extant_walk_next(walk, NULL));
     REFUSED(extant_walk_skip(NULL));
     extant_walk_close(walk);
+    REFUSED(extant_glob_next(NULL, NULL));
+    extant_glob_close(NULL);
     REFUSED(extant_set_acl(fs, "/", 7, NULL, 0));
     REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, NULL, 3));
     memset(&entry, 0xff, sizeof entry);

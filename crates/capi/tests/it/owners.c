@@ -1,4 +1,4 @@
-/* Access control lists, quotas, projects, pieces of files, and a walk.
+/* Access control lists, quotas, projects, pieces of files, a walk, and a pattern.
  *
  *   owners IMAGE   changes the image, and prints what it finds
  */
@@ -38,6 +38,8 @@ int main(int argc, char **argv)
     const struct extant_walk_entry *entry;
     extant_file *file;
     extant_walk *walk;
+    extant_glob *glob;
+    const char *path;
     extant_fs *fs;
     char data[8192];
     int64_t n;
@@ -93,6 +95,12 @@ int main(int argc, char **argv)
     }
     check(more, "walk");
     extant_walk_close(walk);
+    require(extant_glob_open(fs, "/shared/[", &glob) == -EINVAL && glob == NULL, 17);
+    check(extant_glob_open(fs, "/s*/[!b]*", &glob), "glob");
+    while ((more = extant_glob_next(glob, &path)) > 0)
+        printf("%s\n", path);
+    check(more, "glob");
+    extant_glob_close(glob);
     check(extant_close(fs), "close");
     return 0;
 }

@@ -31,7 +31,8 @@ fn a_program_in_c_uses_lists_quotas_and_walks() {
                     1 /lost+found 40700\n\
                     1 /shared 40770\n\
                     2 /shared/below 40755\n\
-                    2 /shared/file 100644\n";
+                    2 /shared/file 100644\n\
+                    /shared/file\n";
     assert_eq!(said, expected);
     assert_clean(&image);
     let stat = debugfs(&image, "stat /shared/file");
