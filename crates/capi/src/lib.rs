@@ -22,8 +22,8 @@
 //!
 //! Functions return 0 or a count, or a negative Linux error number; `extant_message` then has a
 //! sentence for the calling thread. A panic does not cross into C: it becomes `EIO`. Handles may be
-//! used by any number of threads at once, except directories, walks and patterns, which one uses at a
-//! time, and except while they are being closed.
+//! used by any number of threads at once, except directories, walks and patterns, which are used by
+//! one at a time, and except while they are being closed.
 //!
 //! Structures that C fills begin with their size. Settings are strings. Those that the library
 //! fills in its own memory grow at their end. So programs that were compiled with an older header

@@ -282,8 +282,8 @@ pub unsafe extern "C" fn extant_walk_next(walk: *mut Walk, entry: *mut *const Wa
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_walk_skip(walk: *mut Walk) -> c_int {
-    // SAFETY: as the header asks of callers.
     done(|| {
+        // SAFETY: as the header asks of callers.
         unsafe { object_mut(walk)? }.skip();
         Ok(())
     })

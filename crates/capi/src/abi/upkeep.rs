@@ -76,9 +76,10 @@ pub unsafe extern "C" fn extant_repair(
     done(|| unsafe {
         give(report, || {
             known("the flags of a repair", flags, ALL)?;
-            let undo = match undo.is_null() {
-                true => None,
-                false => Some(path(undo)?),
+            let undo = if undo.is_null() {
+                None
+            } else {
+                Some(path(undo)?)
             };
             let watching = Watching::new(sized(watch)?);
             checking::repair(&object(device)?.0, flags, undo, &watching)
