@@ -25,31 +25,27 @@ pub(crate) fn check(
     let options = Options::default()
         .as_is(flags & CHECK_AS_IS != 0)
         .verity(flags & CHECK_VERITY != 0);
-    let judge = |device| extant_fsck::check(device, options, watching);
-    let report = match judge(Arc::clone(&device)) {
-        Err(e) if e.is_fast_commit() => replayed(&device, e).and_then(judge),
-        done => done,
-    };
-    watching.outcome(
-        report
-            .map(|report| Report::of_check(&report))
-            .map_err(Failure::from),
-    )
+    let report = judge(&device, options, watching).map_err(Failure::from);
+    watching.outcome(report.map(|report| Report::of_check(&report)))
 }
 
-/// The file system as replaying its journal would leave it, which takes the engine where there are
-/// fast commits.
+/// Judges the file system as the next mount sees it, which takes the engine for fast commits.
 #[cfg(feature = "mend")]
-fn replayed(device: &SharedDevice, why: Error) -> Result<SharedDevice, Error> {
-    match extant::mend::replay(device, None) {
-        Ok(replayed) => Ok(replayed),
-        Err(_) => Err(why),
-    }
+fn judge(
+    device: &SharedDevice,
+    options: Options,
+    watching: &Watching,
+) -> Result<extant_fsck::Report, Error> {
+    extant::mend::check(device, None, options, watching)
 }
 
 #[cfg(not(feature = "mend"))]
-fn replayed(_: &SharedDevice, why: Error) -> Result<SharedDevice, Error> {
-    Err(why)
+fn judge(
+    device: &SharedDevice,
+    options: Options,
+    watching: &Watching,
+) -> Result<extant_fsck::Report, Error> {
+    extant_fsck::check(Arc::clone(device), options, watching)
 }
 
 /// Repairs what is on a device.
