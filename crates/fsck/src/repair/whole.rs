@@ -23,6 +23,7 @@ use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::waiting::{Entry, Head, List, Passage};
 use extant_format::{BlockSize, Pblk};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
@@ -208,6 +209,7 @@ impl Whole {
             out.put(*offset, &changes.content(*offset)?)?;
         }
         out.write()?;
+        let zeros = self.zeros_of_log(device)?;
         for offset in self.log() {
             let content = self.in_log(changes, offset)?.unwrap_or_default();
             out.put(offset, &content)?;
@@ -222,7 +224,32 @@ impl Whole {
             put(device, &self.way.released)?;
             put(device, &self.way.after)
         })();
-        made.map_err(|e: Error| Error::NotHome(Box::new(e)))
+        made.map_err(|e: Error| Error::NotHome(Box::new(e)))?;
+        // What was a hole, or zeros, is that again. Nothing uses it: all is made, whatever fails
+        // here.
+        let zeroed = zeros
+            .into_iter()
+            .try_for_each(|run| device.zero(run.start, run.end - run.start));
+        let _ = zeroed.and_then(|()| device.flush());
+        Ok(())
+    }
+
+    /// The runs of blocks of the log that hold zeros now, in bytes.
+    fn zeros_of_log(&self, device: &dyn BlockDevice) -> Result<Vec<Range<u64>>> {
+        let mut zeros: Vec<Range<u64>> = Vec::new();
+        let mut block = vec![0; self.size.len()];
+        for offset in self.log() {
+            device.read_at(offset, &mut block)?;
+            if block.iter().any(|byte| *byte != 0) {
+                continue;
+            }
+            let end = offset + block.len() as u64;
+            match zeros.last_mut() {
+                Some(last) if last.end == offset => last.end = end,
+                _ => zeros.push(offset..end),
+            }
+        }
+        Ok(zeros)
     }
 
     /// Writes what waits to its places, but for the superblock itself.
@@ -310,7 +337,7 @@ fn room(survey: &Survey, used: &BlockSet, changed: &Changed, size: BlockSize) ->
     let needed = 1 + lists_of(changed.homes.len(), size) + changed.homes.len();
     let mut room = Vec::with_capacity(needed);
     let mut next = 0;
-    let mut take = |clusters: std::ops::Range<u64>| {
+    let mut take = |clusters: Range<u64>| {
         for cluster in clusters {
             let first = volume.block_of_cluster(cluster).get();
             for block in first..first + volume.cluster_ratio() {
