@@ -51,6 +51,8 @@ trap 'umount mnt' EXIT
 )
 umount mnt
 trap - EXIT
+# tune2fs wants it checked since it was mounted.
+tune2fs -T now disk.img > /dev/null
 printf 'rm /var/log/rotated\nrm /etc/gone\n' | debugfs -w -f - disk.img > /dev/null 2>&1
 place=$(debugfs -R 'blocks <13>' disk.img 2> /dev/null | tr -d ' \n')
 test "$place" = 4386 || { echo "the block of <13> is $place, and not the one that the pages name"; exit 1; }
@@ -71,6 +73,7 @@ copy undone.img
 tune2fs -z undo.e2undo -L other undone.img > /dev/null 2>&1
 
 mke2fs -q -t ext4 -O quota -U $uuid -d tree quota.img 16M 2> /dev/null
+mke2fs -q -t ext3 -b 1024 -I 128 -U $uuid -d tree ext3.img 16M 2> /dev/null
 
 truncate -s 96M whole.img
 sgdisk -n 1:2048:4095 -c 1:boot -n 2:4096:167935 -c 2:root whole.img > /dev/null

@@ -240,7 +240,20 @@ const TUNE2FS: &[Known] = &[
         "tune2fs -E mount_opts=discard disk.img",
         &[Fields("disk.img", &["Mount options"])],
     ),
-    nothing("tune2fs -I 512 disk.img").codes(1, 0),
+    row(
+        "tune2fs -I 256 ext3.img",
+        &[
+            Fields("ext3.img", &["Inode size", "Free blocks"]),
+            TreeKept("ext3.img"),
+        ],
+    ),
+    row(
+        "tune2fs -O ^has_journal disk.img; tune2fs -J size=4,location=40000 disk.img",
+        &[
+            Fields("disk.img", &["Filesystem features"]),
+            Asked("debugfs -R 'bmap <8> 0' disk.img", trimmed),
+        ],
+    ),
 ];
 
 const RESIZE2FS: &[Known] = &[
