@@ -423,16 +423,18 @@ func TestWhatIsForgottenIsClosed(t *testing.T) {
 	clean(t, name)
 }
 
-// The lines of the README are those of Example, which are run.
-func TestTheReadmeIsRun(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	must(t, err)
-	_, block, _ := strings.Cut(string(readme), "```go\n")
-	block, _, _ = strings.Cut(block, "```")
+// The lines of the READMEs are those of examples, which are run.
+func TestTheReadmesAreRun(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	must(t, err)
 	plain := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	if block == "" || !strings.Contains(plain(string(source)), plain(block)) {
-		t.Fatalf("example_test.go has other lines than\n%s", block)
+	for _, name := range []string{"README.md", "../../README.md"} {
+		readme, err := os.ReadFile(name)
+		must(t, err)
+		_, block, _ := strings.Cut(string(readme), "```go\n")
+		block, _, _ = strings.Cut(block, "```")
+		if block == "" || !strings.Contains(plain(string(source)), plain(block)) {
+			t.Errorf("%s: example_test.go has other lines than\n%s", name, block)
+		}
 	}
 }

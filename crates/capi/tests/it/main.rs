@@ -6,4 +6,5 @@ mod install;
 mod misuse;
 mod owners;
 mod program;
+mod readme;
 mod upkeep;

@@ -1,5 +1,6 @@
 """What a machine with nothing but Python tries of the module: one test for each door."""
 
+import contextlib
 import errno
 import io
 import os
@@ -30,6 +31,20 @@ class WithImage(unittest.TestCase):
             fs.symlink("hostname", "/etc/name")
             fs.symlink("app", "/etc/link")
             fs.write_bytes(b"/etc/\xff\xfe", b"odd")
+
+
+class Readme(WithImage):
+    def test_the_lines_of_the_readme_run(self):
+        readme = Path(__file__).parents[4] / "README.md"
+        block = readme.read_text().split("```python\n")[1].split("```")[0]
+        os.rename(self.image, os.path.join(self.dir.name, "rootfs.img"))
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir.name)
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            exec(compile(block, "README.md", "exec"), {})
+        self.assertIn("'hostname'", told.getvalue())
+        self.assertTrue(told.getvalue().endswith("box\n\n"))
 
 
 class Reading(WithImage):
