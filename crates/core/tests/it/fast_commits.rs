@@ -154,20 +154,20 @@ fn left_dirty(path: &Path, options: &[&str], beyond_linux: bool, rng: &mut Rng) 
 }
 
 /// Whether fast commits were replayed.
-fn were_replayed(fs: &Fs) -> bool {
+pub(crate) fn were_replayed(fs: &Fs) -> bool {
     let notices = fs.notices();
     notices
         .iter()
         .any(|notice| matches!(notice, Notice::FastCommitsReplayed { records } if *records > 0))
 }
 
-fn writable() -> MountOptions {
+pub(crate) fn writable() -> MountOptions {
     MountOptions::read_write().background(false)
 }
 
 /// What users see of a tree but for what Linux gets wrong: of a directory that came in a fast
 /// commit it counts neither names nor blocks.
-fn seen(tree: &Tree) -> Tree {
+pub(crate) fn seen(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
     for entry in tree.entries.values_mut() {
         entry.blocks = None;

@@ -7,6 +7,7 @@
 //! | `dirs` | directories of many blocks, and many threads in one of them |
 //! | `background_threads` | what threads in the background do |
 //! | `faults` | every transfer of every operation fails once |
+//! | `fast_commits` | the replay of fast commits that Linux left |
 //! | `indirect` | files mapped by indirect blocks |
 //! | `large_values` | attribute values in inodes of their own |
 //! | `journals` | journals with checksums of older kinds |
@@ -36,6 +37,7 @@ mod claimed;
 mod dax;
 mod dirs;
 pub(crate) mod engine;
+mod fast_commits;
 mod faults;
 mod indirect;
 mod inline;
