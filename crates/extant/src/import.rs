@@ -122,7 +122,7 @@ pub fn from_tar_with(
     };
     import.all(into)?;
     let inode_size = fs.fs().superblock().inode_size();
-    import.report.warnings = tree.concerns(inode_size.into());
+    import.report.warnings = tree.concerns(inode_size);
     Ok(import.report)
 }
 
