@@ -227,8 +227,9 @@ fn library(root: &Path, plan: &Plan, made: &Path, work: &Path) -> Done<()> {
     keep("sections.ld", SECTIONS)?;
     keep("functions", &functions.join("\n"))?;
 
+    // All sections of what is needed: ld drops those of unwinding with the others.
     let mut link = Command::new("ld");
-    link.args(["-r", "--gc-sections", "-T"])
+    link.args(["-r", "-T"])
         .arg(at("sections.ld"));
     for function in &functions {
         link.arg("-u").arg(function);

@@ -102,4 +102,8 @@ fn the_installed_library_shows_the_functions_of_the_header_and_nothing_else() {
         .arg(prefix.join("lib/libextant.so"))
         .ok();
     assert!(soname.text().contains("Library soname: [libextant.so.0]"));
+    // Without these a defect of the library would end the program.
+    let sections = tool("readelf").args(["-S", "-W"]);
+    let sections = sections.arg(prefix.join("lib/libextant.so")).ok().text();
+    assert!(sections.contains(".eh_frame_hdr"), "{sections}");
 }
