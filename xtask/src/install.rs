@@ -229,8 +229,7 @@ fn library(root: &Path, plan: &Plan, made: &Path, work: &Path) -> Done<()> {
 
     // All sections of what is needed: ld drops those of unwinding with the others.
     let mut link = Command::new("ld");
-    link.args(["-r", "-T"])
-        .arg(at("sections.ld"));
+    link.args(["-r", "-T"]).arg(at("sections.ld"));
     for function in &functions {
         link.arg("-u").arg(function);
     }
