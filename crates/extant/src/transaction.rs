@@ -111,7 +111,8 @@ impl Transaction {
     /// Opens the file system on a device for changes that are never committed, to see what would
     /// come of them; errors about the file system as a whole call it `name`. Nothing at all is
     /// written to the device: changes of an earlier transaction that wait to be put in place are
-    /// shown there, and multiple-mount protection (`mmp`) does not say that it is open.
+    /// shown there, and multiple-mount protection (`mmp`) does not say that it is open. Whether
+    /// somebody else has it open is seen all the same.
     ///
     /// # Errors
     /// As for [`Transaction::open`]. [`Transaction::commit`] refuses.
@@ -154,6 +155,51 @@ impl Transaction {
             .change_closed(|device| change(device).map_err(Failed::Theirs));
         self.fs = Filesystem::mounted(Arc::clone(self.staged.fs()));
         changed.map_err(|e| match e {
+            Failed::Engine(e) => whole(&self.name, e).into(),
+            Failed::Theirs(e) => e,
+        })
+    }
+
+    /// Has `change` make some of the changes, all of them or none: if it fails, the transaction is as
+    /// it was before, and can go on. `change` is given a transaction with the changes so far. The
+    /// file system is closed for that, and opened again: what was opened before can be read on, and
+    /// changed no more.
+    ///
+    /// ```no_run
+    /// use extant::Transaction;
+    ///
+    /// # fn main() -> extant::Result<()> {
+    /// let mut transaction = Transaction::open("disk.img")?;
+    /// for dir in ["/srv/cache", "/srv/missing/cache"] {
+    ///     let made = transaction.attempt(|some| {
+    ///         some.filesystem().create_dir(dir)?;
+    ///         some.filesystem().write(format!("{dir}/CACHEDIR.TAG"), "")
+    ///     });
+    ///     if let Err(why) = made {
+    ///         eprintln!("{dir} is left out: {why}");
+    ///     }
+    /// }
+    /// transaction.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns; when there is no temporary file to be had. A file system that cannot
+    /// be closed, or opened again: then nothing can be committed any more.
+    pub fn attempt<T, E: From<Error>>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let spool = spool(self.staged.size())?;
+        let name = self.name.clone();
+        let done = self.staged.attempt(spool, |staged| {
+            let mut trial = Self::over(staged, name);
+            let done = change(&mut trial).map_err(Failed::Theirs)?;
+            Ok((done, trial.staged))
+        });
+        self.fs = Filesystem::mounted(Arc::clone(self.staged.fs()));
+        done.map_err(|e| match e {
             Failed::Engine(e) => whole(&self.name, e).into(),
             Failed::Theirs(e) => e,
         })

@@ -86,6 +86,34 @@ fn last_tick() -> Timestamp {
     now()
 }
 
+/// Time since some moment before the first call, that in which the system slept too where it says
+/// how long that was. It never runs backwards, and [`stand_still`] is nothing to it.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn running() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Time since the first call, without that in which the system slept.
+#[cfg(not(any(
+    target_os = "linux",
+    all(target_family = "wasm", target_os = "unknown")
+)))]
+#[must_use]
+pub fn running() -> Duration {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    FIRST.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// No time passes where there is no clock.
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+#[must_use]
+pub fn running() -> Duration {
+    Duration::ZERO
+}
+
 /// Seconds since 1970.
 pub fn seconds() -> u64 {
     u64::try_from(now().secs).unwrap_or(0)

@@ -23,6 +23,7 @@ use extant_format::superblock::Superblock;
 use extant_format::{Expected, FormatError, Pblk, Structure};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -55,23 +56,34 @@ impl Spot {
         self.device.flush()?;
         Ok(())
     }
+
+    /// Has `device`, a copy of the one here, say that nobody has it open.
+    fn clean(&self, device: &dyn BlockDevice, record: &MmpBlock) -> Result<()> {
+        let clean = MmpBlock {
+            state: MmpState::Clean,
+            ..record.clone()
+        };
+        Ok(device.write_at(self.offset, &clean.encode(self.seed))?)
+    }
 }
 
-/// A claim on a file system, which the others see.
+/// A file system with the feature that nobody else has open, as far as can be seen without a claim.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    place: Arc<Spot>,
-    record: MmpBlock,
-    interval: Duration,
+pub(crate) struct Unclaimed {
+    place: Spot,
+    /// What was in the block.
+    found: MmpBlock,
+    /// Seconds between two updates.
+    update: u16,
 }
 
-impl Claim {
-    /// Claims the file system on `device`, if it has the feature. Calls `wait` to let time pass.
+impl Unclaimed {
+    /// Sees whether anybody has the file system on `device` open, if it has the feature; writes
+    /// nothing. Calls `wait` to let time pass.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another host or a checker has it; a block that breaks the format; a
-    /// device that fails.
-    pub(crate) fn take(
+    /// As for [`Claim::take`].
+    pub(crate) fn watch(
         device: &SharedDevice,
         superblock: &Superblock,
         wait: impl Fn(Duration),
@@ -106,6 +118,49 @@ impl Claim {
                 still(&place, &found)?;
             }
         }
+        Ok(Some(Self {
+            place,
+            found,
+            update,
+        }))
+    }
+
+    /// Has `device`, a copy of the one that was seen, say that nobody has it open.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub(crate) fn hide(&self, device: &dyn BlockDevice) -> Result<()> {
+        self.place.clean(device, &self.found)
+    }
+}
+
+/// A claim on a file system, which the others see.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    place: Arc<Spot>,
+    record: MmpBlock,
+    interval: Duration,
+}
+
+impl Claim {
+    /// Claims the file system on `device`, if it has the feature. Calls `wait` to let time pass.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when another host or a checker has it; a block that breaks the format; a
+    /// device that fails.
+    pub(crate) fn take(
+        device: &SharedDevice,
+        superblock: &Superblock,
+        wait: impl Fn(Duration),
+    ) -> Result<Option<Self>> {
+        let Some(unclaimed) = Unclaimed::watch(device, superblock, &wait)? else {
+            return Ok(None);
+        };
+        let Unclaimed {
+            place,
+            found,
+            update,
+        } = unclaimed;
         let record = MmpBlock {
             state: MmpState::InUse(number()),
             time: now(),
@@ -118,7 +173,7 @@ impl Claim {
         place.write(&record)?;
         // Two that come at the same moment both find a dead number; the later write stands.
         if found.state != MmpState::Clean {
-            wait(found.watch(update).in_place(Place::Block(block))?);
+            wait(found.watch(update).in_place(Place::Block(place.block))?);
         }
         still(&place, &record)?;
         Ok(Some(Self {
@@ -133,13 +188,7 @@ impl Claim {
     /// # Errors
     /// A block that breaks the format; a device that fails.
     pub(crate) fn hide(&self, device: &dyn BlockDevice) -> Result<()> {
-        let clean = MmpBlock {
-            state: MmpState::Clean,
-            ..self.record.clone()
-        };
-        let record = clean.encode(self.place.seed);
-        device.write_at(self.place.offset, &record)?;
-        Ok(())
+        self.place.clean(device, &self.record)
     }
 
     /// Renews the claim in a thread of its own from now on, for as long as `fs` lives.
@@ -167,9 +216,11 @@ impl Claim {
         lost: impl Fn() -> Option<Box<dyn FnOnce(Error)>> + Send + 'static,
     ) -> Result<Keeper> {
         let bell = Arc::new(Bell {
-            ended: Mutex::new(&CLAIM, false),
+            signals: Mutex::new(&CLAIM, Signals::default()),
             rung: Condvar::new(),
+            stands_until: AtomicU64::new(0),
         });
+        bell.stands_for(&self);
         let theirs = Arc::clone(&bell);
         let thread = std::thread::Builder::new()
             .name("extant-mmp".to_owned())
@@ -187,6 +238,7 @@ impl Claim {
         lost: &dyn Fn() -> Option<Box<dyn FnOnce(Error)>>,
         bell: &Bell,
     ) -> Option<Self> {
+        let _over = Over(bell);
         while !bell.wait(self.interval) {
             let lost = lost()?;
             if let Err(error) = self.renew_once() {
@@ -194,8 +246,15 @@ impl Claim {
                 lost(error);
                 return None;
             }
+            bell.stands_for(&self);
         }
         Some(self)
+    }
+
+    /// How long nobody else takes it who has seen it just now: those who come wait for longer,
+    /// twice the interval that the block names, which is twice that of renewing.
+    const fn sure_for(&self) -> Duration {
+        self.interval.saturating_mul(2)
     }
 
     fn renew_once(&mut self) -> Result<()> {
@@ -271,22 +330,78 @@ fn in_use(found: &MmpBlock, what: &str) -> Error {
     }
 }
 
+/// What passes between the thread that keeps a claim and those who depend on that.
 #[derive(Debug)]
-struct Bell {
-    ended: Mutex<bool>,
+pub(crate) struct Bell {
+    signals: Mutex<Signals>,
     rung: Condvar,
+    /// Until when nobody else can have taken what is claimed, in milliseconds of
+    /// [`running`](crate::clock::running).
+    stands_until: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Signals {
+    /// The thread is to end.
+    ended: bool,
+    /// The claim is to be renewed now.
+    hurried: bool,
+    /// The thread has ended.
+    is_over: bool,
+}
+
+/// Says that the thread has ended when this is dropped.
+struct Over<'a>(&'a Bell);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.signals.lock().is_over = true;
+        self.0.rung.notify_all();
+    }
 }
 
 impl Bell {
-    /// Waits for `time`; whether the end has come.
+    /// Waits for `time`, or until the claim is to be renewed; whether the end has come.
     fn wait(&self, time: Duration) -> bool {
-        let mut ended = self.ended.lock();
-        while !*ended {
-            if self.rung.wait_for(&mut ended, time) {
+        let mut signals = self.signals.lock();
+        while !signals.ended && !signals.hurried {
+            if self.rung.wait_for(&mut signals, time) {
                 break;
             }
         }
-        *ended
+        signals.hurried = false;
+        signals.ended
+    }
+
+    /// Says that a claim was seen to stand just now.
+    fn stands_for(&self, claim: &Claim) {
+        let until = crate::clock::running().saturating_add(claim.sure_for());
+        let until = until.as_millis() as u64;
+        self.stands_until.store(until, Ordering::Release);
+        // Under the lock, so that it does not come between the look and the wait of another.
+        drop(self.signals.lock());
+        self.rung.notify_all();
+    }
+
+    fn is_sure(&self) -> bool {
+        let now = crate::clock::running().as_millis() as u64;
+        now < self.stands_until.load(Ordering::Acquire)
+    }
+
+    /// Whether the claim stands. Waits until it is seen to, or is lost, if so much time has passed
+    /// since it was last seen that another host may have taken it for that of one that died: this
+    /// one was stopped, or asleep.
+    pub(crate) fn make_sure(&self) -> bool {
+        if self.is_sure() {
+            return true;
+        }
+        let mut signals = self.signals.lock();
+        while !signals.is_over && !self.is_sure() {
+            signals.hurried = true;
+            self.rung.notify_all();
+            self.rung.wait(&mut signals);
+        }
+        self.is_sure()
     }
 }
 
@@ -323,14 +438,13 @@ impl Keeper {
         }
     }
 
-    /// Whether the claim was lost: somebody else has the file system.
-    pub(crate) fn is_lost(&self) -> bool {
-        let thread = self.thread.lock();
-        thread.as_ref().is_some_and(JoinHandle::is_finished)
+    /// What those ask who depend on the claim.
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     fn end(&self) {
-        *self.bell.ended.lock() = true;
+        self.bell.signals.lock().ended = true;
         self.bell.rung.notify_all();
     }
 }
@@ -389,6 +503,37 @@ mod tests {
 
     fn never(_: Duration) {
         panic!("there is nobody to wait for");
+    }
+
+    /// Writes another number to the block, as another host does.
+    fn take_away(device: &SharedDevice, superblock: &Superblock) {
+        let place = place_of(device, superblock);
+        let mut record = place.read().unwrap();
+        record.state = MmpState::InUse(7);
+        place.write(&record).unwrap();
+    }
+
+    /// A host that slept for long looks before it writes, and does not wait for the next renewal.
+    #[test]
+    fn a_claim_that_was_not_renewed_for_long_is_looked_at_when_asked() {
+        let (device, superblock) = image();
+        let mut claim = Claim::take(&device, &superblock, never).unwrap().unwrap();
+        claim.interval = Duration::from_secs(1000);
+        let keeper = claim.keep_by(|| Some(Box::new(|_| ()))).unwrap();
+        let bell = Arc::clone(keeper.bell());
+        let sleep = || bell.stands_until.store(0, Ordering::Release);
+        let number = || place_of(&device, &superblock).read().unwrap().state;
+        let first = number();
+        assert!(bell.make_sure());
+        assert_eq!(number(), first, "it was sure");
+        sleep();
+        assert!(bell.make_sure());
+        assert_ne!(number(), first, "it was not renewed");
+        assert!(bell.is_sure());
+        sleep();
+        take_away(&device, &superblock);
+        assert!(!bell.make_sure());
+        assert!(keeper.take_back().is_err());
     }
 
     #[test]

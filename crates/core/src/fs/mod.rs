@@ -48,7 +48,7 @@ pub use crate::meta::Shed;
 pub use changes::OpenForWriting;
 pub(crate) use changes::{Changes, Changing};
 pub use handle::Handle;
-pub(crate) use mmp::{Claim, Keeper};
+pub(crate) use mmp::{Bell, Claim, Keeper, Unclaimed};
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]

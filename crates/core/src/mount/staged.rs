@@ -17,16 +17,22 @@
 //!
 //! 1. A log that waits is replayed, as by any opening for writing, and an empty log begins. The
 //!    superblock that says that the log counts goes through the log by itself, as whenever a file
-//!    system is opened for writing.
+//!    system is opened for writing, and then home.
 //! 2. Blocks that were free are written.
-//! 3. One transaction is committed: everything else. Its first flush makes the blocks of step 2
-//!    durable.
-//! 4. It goes home, and the log is emptied as on closing.
+//! 3. One transaction is committed: everything else. Its first flush makes durable what steps 1 and
+//!    2 wrote elsewhere.
+//! 4. It goes home. The superblock that says that the log does not count any more goes through the
+//!    log: the first flush of that makes the rest durable at home, and the log begins with it then.
+//! 5. That superblock goes home, is flushed, and the log is emptied as on closing.
+//!
+//! Where the log has no room for the marks beside the changes, it is emptied after steps 1 and 4.
 //!
 //! # Invariants
 //! - Until the commit, nothing is written but the log, the mark that it counts, and free blocks.
 //! - The superblock in the transaction says that the log counts: it is in the log while that is
 //!   replayed.
+//! - Each write asks before it is made whether the claim stands: the device is one that the claim
+//!   [guards](Held::guard), where there is one.
 //! - The blocks of the log itself are not part of the changes: the log that the engine wrote on the
 //!   device in front is forgotten. Nor is the block of multiple-mount protection: the real device
 //!   is claimed from the beginning to the end, and the one in front is not.
@@ -37,7 +43,7 @@ use super::torn;
 use super::waiting::{self, Planned};
 use super::writable::{Claims, Found, start_log};
 use crate::alloc::for_each_free_run;
-use crate::fs::{Fs, MountOptions, SuperblockChoice, policy};
+use crate::fs::{Fs, MountOptions, SuperblockChoice, Unclaimed, policy};
 use crate::volume::place;
 use crate::{Error, Result, clock};
 use extant_blockdev::{BlockDevice, CowDevice, SharedDevice};
@@ -98,14 +104,15 @@ impl Staged {
         check_changeable(&found.superblock)?;
         let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
         let held = Held::take_behind(&base, &*front, &found.superblock)?;
-        Self::opened(base, front, options, held)
+        Self::opened(held.guard(base), front, options, held)
     }
 
     /// Opens the file system on `base` for changes that are never committed: to see what would come
     /// of them. `spool` is that of [`Staged::begin`].
     ///
-    /// Nothing at all is written to `base`: changes that wait to be put in place are shown there,
-    /// and the file system is not claimed with the feature `mmp`.
+    /// Nothing at all is written to `base`: changes that wait to be put in place are shown there.
+    /// With the feature `mmp` the file system is not claimed. Where somebody else has claimed it,
+    /// that is told as by [`Staged::begin`], and after as long a wait.
     ///
     /// # Errors
     /// As for [`Staged::begin`].
@@ -115,15 +122,22 @@ impl Staged {
         options: MountOptions,
     ) -> Result<Self> {
         check_options(&options)?;
-        let found = match torn::find_superblock(&base, &options) {
-            Ok(found) => found,
+        let (found, claim) = match torn::find_superblock(&base, &options) {
+            Ok(found) => {
+                let claim = Unclaimed::watch(&base, &found.superblock, std::thread::sleep)?;
+                (found, claim)
+            }
             Err(e) => {
+                let claim = waiting::unclaimed(&base)?;
                 base = waiting::in_front(&base)?.ok_or(e)?;
-                torn::find_superblock(&base, &options)?
+                (torn::find_superblock(&base, &options)?, claim)
             }
         };
         check_changeable(&found.superblock)?;
         let front = Arc::new(CowDevice::new(Arc::clone(&base), spool)?);
+        if let Some(claim) = claim {
+            claim.hide(&*front)?;
+        }
         let mut rehearsal = Self::opened(base, front, options, Held::NONE)?;
         rehearsal.is_rehearsal = true;
         Ok(rehearsal)
@@ -166,10 +180,71 @@ impl Staged {
         Ok(())
     }
 
+    /// Has `change` make further changes, all of them or none: if it fails, there is what was there
+    /// before. They are kept on `spool` meanwhile, which is as that of [`Staged::begin`]. `change`
+    /// is given what it changes, which cannot be committed by itself, and returns it.
+    ///
+    /// The file system is closed for that and opened again. What was opened before can be read on,
+    /// and changed no more.
+    ///
+    /// # Errors
+    /// What `change` says, [`Fs::close`] and [`Fs::open`]. Where the file system cannot be closed
+    /// or opened again, nothing can be committed after that.
+    pub fn attempt<T, E: From<Error>>(
+        &mut self,
+        spool: SharedDevice,
+        change: impl FnOnce(Self) -> std::result::Result<(T, Self), E>,
+    ) -> std::result::Result<T, E> {
+        let was_lost = std::mem::replace(&mut self.is_lost, true);
+        if was_lost {
+            return Err(half_way().into());
+        }
+        self.fs.close()?;
+        // The room that a failed one took is free when this returns.
+        let done = match self.on_trial(spool, change) {
+            Ok((done, trial)) => {
+                for range in trial.front.changed() {
+                    copy(&*trial.front, &*self.front, range)?;
+                }
+                Ok(done)
+            }
+            Err(e) => Err(e),
+        };
+        let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
+        self.fs = Fs::open_writable(device, &self.options, Claims::Held)?;
+        self.is_lost = false;
+        done
+    }
+
+    /// What `change` has made lies in front of these changes, closed.
+    fn on_trial<T, E: From<Error>>(
+        &self,
+        spool: SharedDevice,
+        change: impl FnOnce(Self) -> std::result::Result<(T, Self), E>,
+    ) -> std::result::Result<(T, Self), E> {
+        let below: SharedDevice = Arc::<CowDevice>::clone(&self.front);
+        let front = CowDevice::new(Arc::clone(&below), spool).map_err(Error::from)?;
+        let mut trial = Self::opened(below, Arc::new(front), self.options.clone(), Held::NONE)?;
+        trial.is_rehearsal = true;
+        let (done, trial) = change(trial)?;
+        // What went on after a failure half-way is none.
+        if trial.is_lost {
+            return Err(half_way().into());
+        }
+        trial.fs.close()?;
+        Ok((done, trial))
+    }
+
     /// Returns the file system with the changes so far.
     #[must_use]
     pub fn fs(&self) -> &Arc<Fs> {
         &self.fs
+    }
+
+    /// Returns the size of the device, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.base.size()
     }
 
     /// Puts the changes onto the device: they are durable when this returns. A log that waits there
@@ -187,8 +262,16 @@ impl Staged {
             return Err(Error::ReadOnly);
         }
         if self.is_lost {
-            return Err(Error::NotAtOnce("one of the changes failed half-way"));
+            return Err(half_way());
         }
+        let committed = self.commit_guarded();
+        committed.map_err(|e| match e {
+            e @ (Error::PerhapsMade(_) | Error::NotHome(_)) => e,
+            e => self.held.why(e, |e| e),
+        })
+    }
+
+    fn commit_guarded(&mut self) -> Result<StagedReport> {
         self.fs.close()?;
         // What another host has in its log by now is not to be replayed.
         self.held.check()?;
@@ -232,34 +315,40 @@ impl Staged {
         // The superblock is one of them, or one more.
         let own = place(before.block_size()).0;
         let count = changes.used.len() + usize::from(changes.used.binary_search(&own).is_err());
-        if log.needed(count, 0) > log.capacity() {
+        let needed = log.needed(count, 0);
+        if needed > log.capacity() {
             return Ok(None);
         }
+        // Whether the marks lie in the log beside the changes, which saves the device flushes.
+        let is_roomy = needed.saturating_add(2 * log.needed(1, 0)) <= log.capacity();
         let images = self.images(changes, after)?;
         let place = Place::new(&self.base, before)?;
-        self.held.check()?;
         place.mark(&mut log, before, true)?;
-        self.held.check()?;
-        log.close().map_err(Error::log)?;
+        if !is_roomy {
+            self.base.flush()?;
+            log.close().map_err(Error::log)?;
+        }
         for run in &changes.free {
             self.copy(run.clone(), before.block_size())?;
         }
-        self.held.check()?;
         let tid = append(&mut log, &images)?;
-        self.held.check()?;
-        log.commit(tid, now())
-            .map_err(|e| Error::PerhapsMade(Arc::new(Error::log(e))))?;
+        // Its first flush makes the mark durable at home, too.
+        log.commit(tid, now()).map_err(|e| {
+            let perhaps = |e| Error::PerhapsMade(Arc::new(e));
+            self.held.why(Error::log(e), perhaps)
+        })?;
         let homed = (|| {
             for (block, bytes) in &images {
-                self.held.check()?;
                 self.base
                     .write_at(offset(before.block_size(), *block), bytes)?;
             }
-            self.base.flush()?;
-            self.held.check()?;
-            log.set_tail(None).map_err(Error::log)?;
-            self.held.check()?;
+            if !is_roomy {
+                self.base.flush()?;
+                log.set_tail(None).map_err(Error::log)?;
+            }
+            // The first flush of its commit makes what is at home durable, before the tail moves.
             place.mark(&mut log, after, false)?;
+            self.base.flush()?;
             log.close().map_err(Error::log)
         })();
         homed.map_err(|e: Error| Error::NotHome(Arc::new(e)))?;
@@ -379,13 +468,27 @@ impl Staged {
             let len = PIECE.min(rest.end - rest.start);
             let buf = &mut buf[..len as usize];
             self.front.read_at(rest.start, buf)?;
-            // What was free may be used by another host that has the claim.
-            self.held.check()?;
             self.base.write_at(rest.start, buf)?;
             rest.start += len;
         }
         Ok(())
     }
+}
+
+/// Copies a range of bytes from one device to another.
+fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, mut rest: Range<u64>) -> Result<()> {
+    let mut buf = vec![0; PIECE.min(rest.end - rest.start) as usize];
+    while !rest.is_empty() {
+        let buf = &mut buf[..PIECE.min(rest.end - rest.start) as usize];
+        from.read_at(rest.start, buf)?;
+        to.write_at(rest.start, buf)?;
+        rest.start += buf.len() as u64;
+    }
+    Ok(())
+}
+
+fn half_way() -> Error {
+    Error::NotAtOnce("one of the changes failed half-way")
 }
 
 fn check_options(options: &MountOptions) -> Result<()> {
@@ -457,7 +560,8 @@ impl<'a> Place<'a> {
     }
 
     /// Says whether the log counts: by a transaction of its own, so that a write of which a crash
-    /// leaves one half can be made whole, and then at home. Both are durable on return.
+    /// leaves one half can be made whole, and then at home. The transaction is durable on return
+    /// and the first one of the log; at home it is durable after the next flush.
     fn mark(&self, log: &mut LogWriter, superblock: &Superblock, counts: bool) -> Result<()> {
         let mut marked = superblock.clone();
         marked.set_needs_recovery(counts);
@@ -465,9 +569,10 @@ impl<'a> Place<'a> {
         put_superblock(&mut bytes, self.at, &marked);
         let images = [(self.block, bytes)];
         let tid = append(log, &images)?;
+        // What came before is at home, and with the first flush of the commit durable there.
+        log.queue_tail(None).map_err(Error::log)?;
         log.commit(tid, now()).map_err(Error::log)?;
         self.device.write_at(self.offset, &images[0].1)?;
-        self.device.flush()?;
         Ok(())
     }
 }

@@ -19,11 +19,13 @@
 //!   wrote since makes the log void.
 //! - Nothing goes to its place before all of the log has been read and has the right sums.
 //! - Nothing goes to a block of the log: what is cut off can be done again.
-//! - A claim that was lost stops the writes, each before it is made.
+//! - A claim that was lost stops the writes, each before it is made: the device is one that the
+//!   claim [guards](Held::guard).
 //! - While something goes to its place, the superblock is whole and has the feature: a program that
 //!   falls back on a copy where the superblock is torn finds all as it was, or as it is to be.
 
 use super::held::Held;
+use crate::fs::Unclaimed;
 use crate::volume::place;
 use crate::{Error, InPlace, Place, Result};
 use extant_blockdev::{BlockDevice, SharedDevice};
@@ -71,7 +73,9 @@ pub(super) fn settle(device: &SharedDevice, claims: bool) -> Result<Option<u64>>
             None => return Ok(Some(0)),
         };
     }
-    waiting.put_in_place(&**device, &mut held)?;
+    let guarded = held.guard(SharedDevice::clone(device));
+    let placed = waiting.put_in_place(&*guarded, &mut held);
+    placed.map_err(|e| held.why(e, |e| e))?;
     tracing::info!(
         blocks = waiting.entries.len(),
         "put changes in place that waited"
@@ -95,6 +99,17 @@ pub(super) fn in_front(device: &SharedDevice) -> Result<Option<SharedDevice>> {
         Arc::clone(device),
         blocks,
     ))))
+}
+
+/// Sees whether anybody has the file system open on which changes wait, as [`Unclaimed::watch`].
+///
+/// # Errors
+/// As for [`Unclaimed::watch`] and [`settle`].
+pub(super) fn unclaimed(device: &SharedDevice) -> Result<Option<Unclaimed>> {
+    let Some(waiting) = Waiting::find(device)? else {
+        return Ok(None);
+    };
+    waiting.by_its_sum(|superblock| Unclaimed::watch(device, superblock, std::thread::sleep))
 }
 
 impl Waiting {
@@ -194,12 +209,15 @@ impl Waiting {
 
     /// Claims the file system, if it has multiple-mount protection.
     fn claim(&self, device: &SharedDevice) -> Result<Held> {
-        match Held::take(device, &self.found) {
-            // Its sum may start from the UUID that is to come.
-            Err(Error::Corrupt { source, .. }) if source.is_checksum() => {
-                Held::take(device, &self.after)
-            }
-            held => held,
+        self.by_its_sum(|superblock| Held::take(device, superblock))
+    }
+
+    /// Has `take` take the block of multiple-mount protection, whose sum may start from the UUID
+    /// that is to come.
+    fn by_its_sum<T>(&self, take: impl Fn(&Superblock) -> Result<T>) -> Result<T> {
+        match take(&self.found) {
+            Err(Error::Corrupt { source, .. }) if source.is_checksum() => take(&self.after),
+            taken => taken,
         }
     }
 
@@ -241,18 +259,15 @@ impl Waiting {
         let way = self.way()?;
         if self.step == Step::Waiting {
             self.verify(device)?;
-            held.check()?;
             write_superblock(device, &way.announced)?;
-            self.write_home(device, held)?;
-            held.check()?;
+            self.write_home(device)?;
             write_superblock(device, &way.home)?;
         }
         finish(device, &way, held)
     }
 
-    /// Writes what waits to its places, for as long as the device is `held`. The superblock itself
-    /// stays as it is.
-    fn write_home(&self, device: &dyn BlockDevice, held: &Held) -> Result<()> {
+    /// Writes what waits to its places. The superblock itself stays as it is.
+    fn write_home(&self, device: &dyn BlockDevice) -> Result<()> {
         let size = self.size().len();
         let (own, at) = place(self.size());
         let mut content = vec![0; PIECE.max(size)];
@@ -274,12 +289,10 @@ impl Waiting {
                 let (before, after) = (&content[..at], &content[at + SUPERBLOCK_LEN..]);
                 for (from, part) in [(0, before), (at + SUPERBLOCK_LEN, after)] {
                     if !part.is_empty() {
-                        held.check()?;
                         device.write_at(to + from as u64, part)?;
                     }
                 }
             } else {
-                held.check()?;
                 device.write_at(to, content)?;
             }
             rest = others;
@@ -331,6 +344,7 @@ fn run_of(entries: &[Entry], most: usize, own: Pblk) -> usize {
 /// superblock.
 #[derive(Debug)]
 pub(super) struct Planned<'a> {
+    /// Guarded by the claim.
     pub(super) device: &'a SharedDevice,
     pub(super) front: &'a dyn BlockDevice,
     pub(super) before: &'a Superblock,
@@ -349,16 +363,14 @@ impl Planned<'_> {
     /// What the device says, and [`Error::InUse`] when the claim was lost: nothing is changed then.
     /// [`Error::PerhapsMade`], [`Error::NotHome`].
     pub(super) fn make(&self, held: &mut Held) -> Result<()> {
-        let (waiting, way) = self.write_log(held)?;
+        let (waiting, way) = self.write_log()?;
         self.device.flush()?;
         let device = &**self.device;
-        held.check()?;
         write_superblock(device, &way.pointed)?;
-        held.check()?;
-        write_superblock(device, &way.announced).map_err(|e| Error::PerhapsMade(Arc::new(e)))?;
+        write_superblock(device, &way.announced)
+            .map_err(|e| held.why(e, |e| Error::PerhapsMade(Arc::new(e))))?;
         let made = (|| {
-            waiting.write_home(device, held)?;
-            held.check()?;
+            waiting.write_home(device)?;
             write_superblock(device, &way.home)?;
             finish(device, &way, held)
         })();
@@ -387,7 +399,7 @@ impl Planned<'_> {
     }
 
     /// Writes the log. Nothing says yet that there is one.
-    fn write_log(&self, held: &Held) -> Result<(Waiting, Passage)> {
+    fn write_log(&self) -> Result<(Waiting, Passage)> {
         let size = self.before.block_size();
         let (own, at) = place(size);
         let count = self.blocks.len() as u64;
@@ -399,7 +411,7 @@ impl Planned<'_> {
         let way = Passage::new(self.before, self.after, head_at, tag);
         let way = way.in_place(Place::Superblock)?;
         let lists_at = (0..lists).map(|_| take()).collect::<Result<Vec<_>>>()?;
-        let mut out = Gathered::new(&**self.device, size, held);
+        let mut out = Gathered::new(&**self.device, size);
         let mut entries = Vec::with_capacity(self.blocks.len());
         for home in self.blocks {
             let mut content = vec![0; size.len()];
@@ -451,17 +463,15 @@ impl Planned<'_> {
 struct Gathered<'a> {
     device: &'a dyn BlockDevice,
     size: BlockSize,
-    held: &'a Held,
     start: Pblk,
     content: Vec<u8>,
 }
 
 impl<'a> Gathered<'a> {
-    fn new(device: &'a dyn BlockDevice, size: BlockSize, held: &'a Held) -> Self {
+    fn new(device: &'a dyn BlockDevice, size: BlockSize) -> Self {
         Self {
             device,
             size,
-            held,
             start: Pblk::new(0),
             content: Vec::new(),
         }
@@ -480,7 +490,6 @@ impl<'a> Gathered<'a> {
     fn write(&mut self) -> Result<()> {
         if !self.content.is_empty() {
             let offset = offset(self.size, self.start);
-            self.held.check()?;
             self.device.write_at(offset, &self.content)?;
             self.content.clear();
         }
@@ -492,7 +501,6 @@ impl<'a> Gathered<'a> {
 fn finish(device: &dyn BlockDevice, way: &Passage, held: &mut Held) -> Result<()> {
     held.reseal(&way.after)?;
     write_superblock(device, &way.released)?;
-    held.check()?;
     write_superblock(device, &way.after)
 }
 

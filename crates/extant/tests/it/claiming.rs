@@ -1,7 +1,11 @@
 //! Multiple-mount protection, as others see it: the kernel and e2fsprogs keep off an image that is
 //! open here, and what the kernel has mounted is not opened here.
 
-use extant::Filesystem;
+use crate::transactions::give_uuid;
+use extant::{Filesystem, MountOptions, SharedDevice, Transaction};
+use extant_blockdev::BlockDevice;
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
+use extant_testkit::crash::{Content, CrashDevice};
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, e2fsck, mke2fs};
@@ -9,6 +13,8 @@ use extant_testkit::require;
 use extant_testkit::tool::tool;
 use rustix::io::Errno;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -139,4 +145,79 @@ fn an_image_belongs_to_who_opened_it_first_be_it_the_kernel_or_us() {
     fs.close().unwrap();
     drop(elsewhere);
     assert_eq!(field(&theirs, "sequence"), CLEAN);
+}
+
+/// Where the number of a claim is.
+fn place_of_number(content: &Content) -> u64 {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    content.read(SUPERBLOCK_OFFSET, &mut bytes);
+    let superblock = Superblock::parse(&bytes).unwrap();
+    let block = superblock.mmp_block().unwrap();
+    superblock.block_size().offset_of(block).unwrap() + 4
+}
+
+fn bytes_of(content: &Content) -> Vec<u8> {
+    let mut bytes = vec![0; content.size() as usize];
+    content.read(0, &mut bytes);
+    bytes
+}
+
+/// A try writes nothing, and says what the change itself would say, after as long a wait.
+#[test]
+fn a_dry_run_is_refused_what_another_host_has_claimed() {
+    const FSCK: u32 = 0xe24d_4d50;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    // Without a checksum of the block, which the test would have to make.
+    let options = ["-t", "ext4", "-O", "mmp,^metadata_csum"];
+    let options = [&options[..], &["-E", "mmp_update_interval=1"]].concat();
+    mke2fs(&path, 8 << 20, &options);
+    let begun = |number: u32, is_alive: bool| {
+        let mut content = Content::of_file(&path);
+        let at = place_of_number(&content);
+        content.write(at, &number.to_le_bytes());
+        let device = CrashDevice::over(content.clone());
+        let ended = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (device, ended) = (device.clone(), Arc::clone(&ended));
+            thread::spawn(move || {
+                let mut number = number;
+                while is_alive && !ended.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(500));
+                    number += 1;
+                    device.write_at(at, &number.to_le_bytes()).unwrap();
+                }
+            })
+        };
+        let shared: SharedDevice = Arc::new(device.clone());
+        let options = MountOptions::read_write();
+        let start = Instant::now();
+        let begun = Transaction::rehearse_device(shared, "", options);
+        let took = start.elapsed();
+        ended.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+        if !is_alive {
+            let is_as_before = bytes_of(&device.content()) == bytes_of(&content);
+            assert!(is_as_before, "it was written to");
+        }
+        (begun, took)
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (refused, took) = begun(FSCK, false);
+            assert_eq!(refused.unwrap_err().errno(), Errno::BUSY.raw_os_error());
+            assert!(took < AT_ONCE, "{took:?}");
+        });
+        scope.spawn(|| {
+            let (refused, took) = begun(7, true);
+            assert_eq!(refused.unwrap_err().errno(), Errno::BUSY.raw_os_error());
+            assert!(took >= WATCH, "{took:?}");
+        });
+        scope.spawn(|| {
+            let (begun, took) = begun(7, false);
+            assert!(took >= WATCH, "{took:?}");
+            // A host that died keeps no line of a script from what it does.
+            give_uuid(&mut begun.unwrap(), [7; 16]).unwrap();
+        });
+    });
 }

@@ -6,7 +6,7 @@ use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use extant_format::waiting;
 use extant_fsck::repair::{Options, tune};
 use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
-use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,6 +139,77 @@ fn a_journal_is_not_needed() {
     }
 }
 
+/// What fails leaves what was before, within the transaction and in the image.
+#[test]
+fn an_attempt_is_done_whole_or_not_at_all() {
+    let image = Blank::new(64);
+    let before = bytes(image.path());
+    let mut transaction = Transaction::open(image.path()).unwrap();
+    transaction.filesystem().create_dir("/before").unwrap();
+    let kept = transaction.attempt(|some| {
+        let fs = some.filesystem();
+        fs.write("/before/file", vec![7; 100_000])?;
+        Ok::<_, Error>(fs.read("/before/file")?.len())
+    });
+    assert_eq!(kept.unwrap(), 100_000);
+    let failed = transaction.attempt(|some| {
+        let fs = some.filesystem();
+        fs.remove_file("/before/file")?;
+        fs.remove_dir("/before")?;
+        fs.write("/other", vec![8; 3 << 20])?;
+        fs.sync()?;
+        fs.create_dir("/missing/dir")
+    });
+    assert_eq!(failed.unwrap_err().errno(), errno::ENOENT);
+    let fs = transaction.filesystem();
+    assert_eq!(fs.read("/before/file").unwrap(), vec![7; 100_000]);
+    assert!(!fs.exists("/other").unwrap());
+    // Within each other, and with what needs a closed file system.
+    let nested = transaction.attempt(|some| {
+        some.filesystem().create_dir("/outer")?;
+        let inner: Result<(), Error> = some.attempt(|some| {
+            some.filesystem().create_dir("/outer/inner")?;
+            give_uuid(some, [8; 16])?;
+            some.filesystem().read_dir("/missing").map(drop)
+        });
+        assert!(inner.is_err());
+        assert!(!some.filesystem().exists("/outer/inner")?);
+        give_uuid(some, [7; 16])?;
+        some.filesystem().write("/outer/file", "text")
+    });
+    nested.unwrap();
+    let failed: Result<(), Error> = transaction.attempt(|some| {
+        give_uuid(some, [9; 16])?;
+        some.filesystem().read_dir("/missing").map(drop)
+    });
+    assert!(failed.is_err());
+    transaction.filesystem().create_dir("/after").unwrap();
+    assert_eq!(bytes(image.path()), before, "the image was touched");
+    transaction.commit().unwrap();
+    assert_clean(image.path());
+    let uuid = dumpe2fs_header(image.path()).field("Filesystem UUID");
+    assert_eq!(uuid, "07070707-0707-0707-0707-070707070707");
+    let fs = Filesystem::open(image.path()).unwrap();
+    let names = fs.read_dir("/").unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().as_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with(['.', 'l'])).collect();
+    names.sort();
+    assert_eq!(names, ["after", "before", "outer"]);
+    assert_eq!(fs.read("/outer/file").unwrap(), b"text");
+    // A change that fails half-way and is passed over is none.
+    let mut transaction = Transaction::open(image.path()).unwrap();
+    let passed_over = transaction.attempt(|some| {
+        let _ = some.change_closed(|_| Err::<(), Error>(some_error()));
+        Ok::<_, Error>(())
+    });
+    assert_eq!(passed_over.unwrap_err().errno(), errno::EOPNOTSUPP);
+    transaction.commit().unwrap();
+}
+
+fn some_error() -> Error {
+    Filesystem::open("/missing/image").unwrap_err()
+}
+
 #[test]
 fn a_file_system_without_features_is_refused_before_it_is_changed() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +227,7 @@ fn a_file_system_without_features_is_refused_before_it_is_changed() {
 }
 
 /// Gives a file system another UUID, as `extant tune` does.
-fn give_uuid(transaction: &mut Transaction, uuid: [u8; 16]) -> Result<(), Error> {
+pub(crate) fn give_uuid(transaction: &mut Transaction, uuid: [u8; 16]) -> Result<(), Error> {
     let settings = tune::Settings {
         uuid: Some(uuid),
         ..tune::Settings::default()

@@ -3,6 +3,7 @@
 use super::engine::{Extant, Open, tree_of};
 use super::runs::{amount, every};
 use super::shapes::{CLUSTERS, DEFAULT, GROUPS, ORPHAN_FILE, PLAIN, SMALL_BLOCKS, Shape};
+use super::waiting::{LARGE, SMALL_LOG, over_large};
 use extant_blockdev::{MemoryDevice, SharedDevice};
 use extant_core::Error;
 use extant_core::fs::{Fs, MountOptions};
@@ -130,6 +131,33 @@ fn changes_made_as_a_whole_are_all_there_or_none_after_any_crash() {
     }
 }
 
+/// A log that has room for the changes and for nothing beside them.
+#[test]
+fn changes_that_fill_the_log_are_all_there_or_none_after_any_crash() {
+    let engine = Extant::default();
+    let fits = |kib: u64| {
+        let (start, script) = over_large(&SMALL_LOG, kib << 10);
+        let changes = staged(Arc::new(CrashDevice::over(start.content)));
+        perform(&engine, &changes, &script);
+        changes.commit().unwrap().logged > 0
+    };
+    let (mut most, mut too_much) = (600, LARGE >> 10);
+    assert!(fits(most) && !fits(too_much));
+    while most + 1 < too_much {
+        let middle = u64::midpoint(most, too_much);
+        if fits(middle) {
+            most = middle;
+        } else {
+            too_much = middle;
+        }
+    }
+    let (start, script) = over_large(&SMALL_LOG, most << 10);
+    let budget = Budget::limited(amount(100, 2000), 1);
+    let others = oracle::e2fsck_recover_beside;
+    let [none, all] = sweep(&SMALL_LOG, &start, &script, budget, every(10), others);
+    assert!(none > 5 && all > 5, "{none} without, {all} with");
+}
+
 /// Both outcomes are seen, and Linux sees the same.
 #[test]
 fn the_moment_of_the_commit_divides_the_images_for_linux_too() {
@@ -251,4 +279,40 @@ fn new_content_may_be_larger_than_the_log() {
     assert!(report.placed >= 8 << 10, "{report:?}");
     assert!(report.logged < 100, "{report:?}");
     assert_eq!(report.waited, 0, "{report:?}");
+}
+
+/// Neither within the changes, nor afterwards on the device.
+#[test]
+fn an_attempt_that_finds_no_room_leaves_what_was_there() {
+    let engine = Extant::default();
+    let (start, script) = over_large(&DEFAULT, 100_000);
+    let device = CrashDevice::over(start.content.clone());
+    let mut changes = staged(Arc::new(device.clone()));
+    let before = tree_of(changes.fs()).unwrap();
+    let mut attempt = |writes: Option<u64>| {
+        let spool = FaultDevice::new(Arc::new(MemoryDevice::new(start.content.size())));
+        if let Some(writes) = writes {
+            spool.inject(FaultRule::fail_nth(IoKind::Write, writes).from_then_on());
+        }
+        let done = changes.attempt(Arc::new(spool), |trial| {
+            perform(&engine, &trial, &script);
+            Ok::<_, Error>(((), trial))
+        });
+        (done, tree_of(changes.fs()).unwrap())
+    };
+    for writes in [0, 1, 2, 5, 10, 20] {
+        let (done, found) = attempt(Some(writes));
+        assert!(done.is_err(), "after {writes} writes");
+        assert!(found == before, "after {writes} writes");
+    }
+    let (done, found) = attempt(None);
+    done.unwrap();
+    assert!(found != before);
+    assert!(tree(&device.content()) == tree(&start.content));
+    changes.commit().unwrap();
+    assert!(tree(&device.content()) == found);
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("image");
+    device.content().write_to(&place).unwrap();
+    oracle::check_clean(&place).unwrap();
 }

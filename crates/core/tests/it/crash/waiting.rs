@@ -50,14 +50,14 @@ const COPIES: Shape = Shape {
     options: &["-O", "^has_journal,^resize_inode", "-g", "2048"],
 };
 /// The log, of 1 MiB, is smaller than what is written over.
-const SMALL_LOG: Shape = Shape {
+pub(super) const SMALL_LOG: Shape = Shape {
     name: "a small log",
     kib: 12 << 10,
     ..SMALL_BLOCKS
 };
 
 /// Bytes of a file that the log of `SMALL_LOG` does not hold.
-const LARGE: u64 = 1200 << 10;
+pub(super) const LARGE: u64 = 1200 << 10;
 
 fn write(path: &str, len: u64) -> Op {
     Op::Write {
