@@ -37,7 +37,10 @@
 #![deny(unsafe_code)]
 
 mod acl;
-#[allow(unsafe_code, reason = "the allocator is set up by calls into C")]
+#[allow(
+    unsafe_code,
+    reason = "the allocator is set up by calls into C, and by code that runs before `main`"
+)]
 mod allocator;
 mod args;
 mod chunks;
