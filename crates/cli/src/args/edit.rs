@@ -32,6 +32,9 @@ CONDITION is exists, absent, size=BYTES, sha256=HEX or target=TEXT, and a path. 
 by spaces, quoted as in a shell ('...', \"...\", \\); # begins a comment. A line that begins with { is \
 a JSON object: {\"do\": \"write\", \"args\": [\"/etc/hostname\"], \"input\": \"box\\n\"}.
 
+Without -f and -e at a terminal, lines are typed at a prompt and each is run at once; `commit` puts all of them into \
+the image, and `help` says what else there is. A line that fails changes nothing, and does not end it.
+
 The script is read as a whole first. If a line fails, nothing is changed, and its number is told. \
 Changes wait in a temporary file (TMPDIR) and reach the image in one transaction of its journal: a \
 crash leaves all of them or nothing, for any program that looks next. Where there is no journal, or one that is too \
@@ -40,7 +43,7 @@ pub(crate) struct Edit {
     /// The image
     #[arg(value_name = "IMAGE")]
     pub(crate) image: OsString,
-    /// The script; `-`, the default, is standard input
+    /// The script; `-` is standard input, as is the default where that is no terminal
     #[arg(short, long, value_name = "SCRIPT", conflicts_with = "lines")]
     pub(crate) file: Option<PathBuf>,
     /// A line of the script; may be given more than once
@@ -52,6 +55,10 @@ pub(crate) struct Edit {
     /// One JSON object for each line that is done, and one for the whole
     #[arg(long)]
     pub(crate) json: bool,
+    /// At a terminal, neither read nor keep the lines that are typed, for the next time
+    #[cfg(feature = "prompt")]
+    #[arg(long, conflicts_with_all = ["file", "lines"])]
+    pub(crate) no_history: bool,
 }
 
 /// A file system that several commands change together.

@@ -43,15 +43,28 @@ fn candidates(word: &OsStr) -> Option<Vec<u8>> {
     let (image, path) = ImageLocation::split(word).ok()?;
     let path = path?.as_bytes();
     let fs = open(&image)?;
-    // What stays of the word, and what names begin with.
+    let head = word.as_bytes().len() - path.len();
+    let head = word.as_bytes().get(..head)?;
+    let mut all = Vec::new();
+    for path in below(&fs, path)? {
+        all.extend_from_slice(head);
+        all.extend_from_slice(&path);
+        all.push(b'\n');
+    }
+    Some(all)
+}
+
+/// The paths in an image that one may become of which this much is typed, in order. Those of
+/// directories end with a slash. `None` where there is no such directory.
+pub(crate) fn below(fs: &Filesystem, path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    // What stays of the path, and what names begin with.
     let cut = path.iter().rposition(|byte| *byte == b'/');
     let (dir, prefix) = match cut {
         Some(at) if path.starts_with(b"/") => path.split_at(at + 1),
         None if path.is_empty() => (&b"/"[..], path),
         _ => return None,
     };
-    let head = word.as_bytes().len() - path.len();
-    let head = [word.as_bytes().get(..head)?, dir].concat();
+    let head = dir;
     let dir = Path::new(OsStr::from_bytes(dir));
     let mut names = Vec::new();
     for entry in fs.read_dir(dir).ok()? {
@@ -69,17 +82,15 @@ fn candidates(word: &OsStr) -> Option<Vec<u8>> {
         }
     }
     names.sort();
-    let mut all = Vec::new();
-    for name in names {
-        all.extend_from_slice(&head);
-        all.extend_from_slice(&name);
+    let paths = names.into_iter().map(|name| {
+        let mut path = [head, &name].concat();
         let found = fs.metadata(dir.join(OsStr::from_bytes(&name)));
         if found.is_ok_and(|found| found.is_dir()) {
-            all.push(b'/');
+            path.push(b'/');
         }
-        all.push(b'\n');
-    }
-    Some(all)
+        path
+    });
+    Some(paths.collect())
 }
 
 /// An image that is at hand, as it lies: its journal is not replayed.

@@ -45,6 +45,7 @@ mod object_stores;
 mod operands;
 mod overwrite_protection;
 mod owners;
+mod prompting;
 mod quotas;
 mod reading;
 mod repairing;

@@ -11,11 +11,45 @@ use std::fmt;
 /// Conditions within conditions.
 const MAX_DEPTH: usize = 64;
 
+/// Where lines come from, which messages say in front.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// A script of this name.
+    Script(String),
+    /// Lines that belong together and were typed, of which the first has this number.
+    #[cfg(feature = "prompt")]
+    Typed { first: usize, is_block: bool },
+}
+
+impl Origin {
+    /// What is written in front of a message about a line.
+    pub(super) fn before(&self, line: usize) -> String {
+        match self {
+            Self::Script(name) => format!("{name}:{line}: "),
+            #[cfg(feature = "prompt")]
+            Self::Typed {
+                first,
+                is_block: true,
+            } => format!("line {} of the block: ", line - first + 1),
+            #[cfg(feature = "prompt")]
+            Self::Typed { .. } => String::new(),
+        }
+    }
+
+    /// The number of the first line.
+    fn first(&self) -> usize {
+        match self {
+            Self::Script(_) => 1,
+            #[cfg(feature = "prompt")]
+            Self::Typed { first, .. } => *first,
+        }
+    }
+}
+
 /// A script.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// What messages call it.
-    pub(super) name: String,
+    pub(super) origin: Origin,
     pub(super) parts: Vec<Part>,
 }
 
@@ -61,18 +95,18 @@ impl Script {
     /// Reads a script about `image`, as it is named on the command line.
     ///
     /// # Errors
-    /// What is wrong with it, with `name` and the number of the line in front.
-    pub(super) fn read(text: &[u8], image: &OsStr, name: String) -> Outcome<Self> {
+    /// What is wrong with it, with the line in front.
+    pub(super) fn read(text: &[u8], image: &OsStr, origin: Origin) -> Outcome<Self> {
         // What ends the last line begins none.
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let mut reader = Reader {
-            lines: text.split(|byte| *byte == b'\n').enumerate(),
+            lines: (origin.first()..).zip(text.split(|byte| *byte == b'\n')),
             image,
-            name: &name,
+            origin: &origin,
         };
         let (parts, end) = reader.block(0)?;
         match end {
-            Ended::Script => Ok(Self { name, parts }),
+            Ended::Script => Ok(Self { origin, parts }),
             Ended::Else(line) | Ended::Block(line) => {
                 Err(reader.wrong(line, "there is no `if` before it"))
             }
@@ -83,12 +117,12 @@ impl Script {
 struct Reader<'a, L> {
     lines: L,
     image: &'a OsStr,
-    name: &'a str,
+    origin: &'a Origin,
 }
 
 impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
     fn wrong(&self, line: usize, why: impl fmt::Display) -> Failure {
-        Failure::usage(format!("{}:{line}: {why}", self.name))
+        Failure::usage(format!("{}{why}", self.origin.before(line)))
     }
 
     /// Reads up to the end of the script, or of the block.
@@ -154,10 +188,9 @@ impl<'a, L: Iterator<Item = (usize, &'a [u8])>> Reader<'a, L> {
 
     /// The next line, with the text that follows it.
     fn line(&mut self) -> Outcome<Option<Line>> {
-        let Some((index, text)) = self.lines.next() else {
+        let Some((number, text)) = self.lines.next() else {
             return Ok(None);
         };
-        let number = index + 1;
         let stripped = text.strip_suffix(b"\r");
         let ends_as_dos = stripped.is_some();
         let text = stripped.unwrap_or(text);

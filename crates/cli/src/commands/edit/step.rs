@@ -9,9 +9,39 @@ use crate::commands::{
 };
 use crate::commands::{tar, truncate, write, xattr};
 use crate::failure::{Failure, Outcome};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+
+/// What lines may begin with.
+#[cfg(feature = "prompt")]
+pub(super) const COMMANDS: &[&str] = &[
+    "acl",
+    "apply",
+    "chattr",
+    "chmod",
+    "chown",
+    "else",
+    "end",
+    "expect",
+    "fallocate",
+    "get",
+    "if",
+    "label",
+    "ln",
+    "mkdir",
+    "mknod",
+    "mv",
+    "put",
+    "rm",
+    "tar-in",
+    "touch",
+    "truncate",
+    "uuid",
+    "write",
+    "xattr",
+];
 
 /// What a line does.
 #[derive(Debug)]
@@ -132,6 +162,12 @@ impl Step {
         }
     }
 
+    /// Whether it changes the image.
+    #[cfg(feature = "prompt")]
+    pub(super) fn changes(&self) -> bool {
+        !matches!(self.what, What::Expect(_) | What::Get(_))
+    }
+
     /// Does what the line says, on the file system that `place` has open. `dry`: what would change
     /// the host is left.
     pub(super) fn run(&self, place: &Whereabouts, dry: bool) -> Outcome {
@@ -179,11 +215,20 @@ fn unknown(name: &str) -> String {
     format!("`{name}` is no command of a script: `extant edit --help` has them")
 }
 
+thread_local! {
+    /// The command line. To make it takes longer than to read a line by it.
+    static LINE: RefCell<clap::Command> = RefCell::new(Args::command());
+}
+
 /// A line as the command line of `command`.
-fn parsed(command: &str, words: &[OsString]) -> Result<Command, String> {
+pub(super) fn parsed(command: &str, words: &[OsString]) -> Result<Command, String> {
     let program = [OsStr::new("extant"), OsStr::new(command)];
     let words = words[1..].iter().map(OsString::as_os_str);
-    let parsed = Args::try_parse_from(program.into_iter().chain(words)).map_err(|e| {
+    let parsed = LINE.with_borrow_mut(|line| {
+        let matches = line.try_get_matches_from_mut(program.into_iter().chain(words));
+        matches.and_then(|found| Args::from_arg_matches(&found).map_err(|e| e.format(line)))
+    });
+    let parsed = parsed.map_err(|e| {
         if e.kind() == clap::error::ErrorKind::InvalidSubcommand {
             return unknown(command);
         }
@@ -199,7 +244,7 @@ fn parsed(command: &str, words: &[OsString]) -> Result<Command, String> {
 }
 
 /// The image that paths are in.
-struct Inside<'a>(&'a OsStr);
+pub(super) struct Inside<'a>(pub(super) &'a OsStr);
 
 impl Inside<'_> {
     fn path(&self, path: &mut OsString) -> Result<(), String> {
@@ -235,7 +280,8 @@ impl Inside<'_> {
         Ok(Box::new(args))
     }
 
-    fn paths(&self, paths: &mut [OsString]) -> Result<(), String> {
+    /// Puts the image in front of paths.
+    pub(super) fn paths(&self, paths: &mut [OsString]) -> Result<(), String> {
         paths.iter_mut().try_for_each(|path| self.path(path))
     }
 

@@ -123,6 +123,18 @@ fn edit(held: &mut Held) {
     let failed = held.run(1, "edit", &args);
     assert_eq!(failed[0]["ok"], false);
     assert_eq!(failed[1]["lines_done"], 0);
+    // The commit itself: there is no room for what is written in place.
+    mke2fs(Path::new(&image), 16 << 20, &["-t", "ext2"]);
+    let text = |byte: char| byte.to_string().repeat(9 << 20);
+    let [full, over] = ["full", "over"].map(|name| place.arg(name));
+    std::fs::write(&full, format!("write /f <<< {}\n", text('7'))).unwrap();
+    std::fs::write(&over, format!("write --at 0 /f <<< {}\n", text('8'))).unwrap();
+    held.run(0, "edit", &[&image, &"-f", &full]);
+    let failed = held.run(1, "edit", &[&image, &"-f", &over]);
+    assert_eq!(failed[0]["ok"], true);
+    assert_eq!(failed[1]["committed"], false);
+    let why = failed[1]["error"].as_str().unwrap();
+    assert!(why.contains("free blocks"), "{why}");
     // What a line tells goes nowhere else.
     let get = format!("get --json /etc/hostname {}", place.arg("name"));
     let run = extant(["edit", "--json", &image, "-e", &get]).fails(2);
