@@ -160,8 +160,8 @@ impl Transaction {
         })
     }
 
-    /// Has `change` make some of the changes, all of them or none: if it fails, the transaction is as
-    /// it was before, and can go on. `change` is given a transaction with the changes so far. The
+    /// Has `change` make some of the changes, all of them or none: if it fails, the transaction is
+    /// as it was before, and can go on. `change` is given a transaction with the changes so far. The
     /// file system is closed for that, and opened again: what was opened before can be read on, and
     /// changed no more.
     ///

@@ -14,7 +14,7 @@
 //! - The script is read whole before the image is opened: what makes no sense changes nothing.
 //! - Lines run the commands that a shell would, on one file system that is open for all.
 //! - The first line that fails ends the script, and nothing is committed.
-//! - A line that is typed and fails changes nothing, and what is typed is committed by `commit` alone.
+//! - A line that is typed and fails changes nothing. What is typed is committed by `commit` alone.
 
 mod condition;
 #[cfg(feature = "prompt")]
