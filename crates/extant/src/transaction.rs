@@ -161,9 +161,9 @@ impl Transaction {
     }
 
     /// Has `change` make some of the changes, all of them or none: if it fails, the transaction is
-    /// as it was before, and can go on. `change` is given a transaction with the changes so far. The
-    /// file system is closed for that, and opened again: what was opened before can be read on, and
-    /// changed no more.
+    /// as it was before, and can go on. `change` is given a transaction with the changes so far.
+    /// The file system is closed for that, and opened again: what was opened before can be read on,
+    /// and changed no more.
     ///
     /// ```no_run
     /// use extant::Transaction;
