@@ -191,7 +191,7 @@ fn an_attempt_is_done_whole_or_not_at_all() {
     assert_eq!(uuid, "07070707-0707-0707-0707-070707070707");
     let fs = Filesystem::open(image.path()).unwrap();
     let names = fs.read_dir("/").unwrap();
-    let names = names.map(|entry| entry.unwrap().file_name().as_str().unwrap().to_owned());
+    let names = names.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
     let mut names: Vec<String> = names.filter(|name| !name.starts_with(['.', 'l'])).collect();
     names.sort();
     assert_eq!(names, ["after", "before", "outer"]);
