@@ -187,7 +187,8 @@ fn an_attempt_is_done_whole_or_not_at_all() {
     assert_eq!(bytes(image.path()), before, "the image was touched");
     transaction.commit().unwrap();
     assert_clean(image.path());
-    let uuid = dumpe2fs_header(image.path()).field("Filesystem UUID");
+    let header = dumpe2fs_header(image.path());
+    let uuid = header.field("Filesystem UUID");
     assert_eq!(uuid, "07070707-0707-0707-0707-070707070707");
     let fs = Filesystem::open(image.path()).unwrap();
     let names = fs.read_dir("/").unwrap();
