@@ -20,6 +20,7 @@ fn sources_are_measured_beside_what_reading_them_costs() {
         ("tar", "directory", 2),
         ("engine", "layers", 2),
         ("one-tar", "layers", 2),
+        ("openssl", "layers", 2),
     ];
     assert_eq!(cases(&rows), expected);
     let options = rows[2]["options"].as_str().unwrap();

@@ -14,7 +14,7 @@ use crate::fs::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
 use crate::volume::place;
 use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;
-use extant_format::features::Compat;
+use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::Superblock;
 use extant_jbd2::ReplayedDevice;
 use std::sync::Arc;
@@ -98,8 +98,16 @@ fn superblock_in_log(device: &SharedDevice, options: &MountOptions) -> Result<Op
         Arc::new(ReplayedDevice::with_log(Arc::clone(device), log, blocks));
     let superblock = read_superblock(&replayed, options.superblock)?;
     // What the log was found by must be what it says.
-    let same = superblock.uuid() == torn.uuid()
+    let same = is_of_same(&superblock, &torn)
         && superblock.block_size() == torn.block_size()
         && superblock.journal_ino() == torn.journal_ino();
     Ok(same.then_some(superblock))
+}
+
+/// Whether the superblock in the log is of the file system whose torn one led to it. Where checksums
+/// start from a number of its own, a transaction may change the UUID, and the number tells.
+fn is_of_same(logged: &Superblock, torn: &Superblock) -> bool {
+    let has_seed = logged.has_incompat(Incompat::CSUM_SEED);
+    let is_seed_same = logged.checksum_seed() == torn.checksum_seed();
+    logged.uuid() == torn.uuid() || (has_seed && is_seed_same)
 }

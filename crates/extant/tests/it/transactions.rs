@@ -2,6 +2,7 @@
 
 use crate::support::Blank;
 use extant::{Error, Filesystem, MountOptions, OpenOptions, SharedDevice, Transaction, errno};
+use extant_blockdev::BlockDevice;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use extant_format::waiting;
 use extant_fsck::repair::{Options, tune};
@@ -243,6 +244,13 @@ pub(crate) fn give_uuid(transaction: &mut Transaction, uuid: [u8; 16]) -> Result
     })
 }
 
+/// The UUID that the superblock on a device has.
+fn stored_uuid(device: &dyn BlockDevice) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    device.read_at(1024 + 0x68, &mut uuid).unwrap();
+    uuid
+}
+
 /// Checksums of all metadata start from the UUID: a journal would not do.
 #[test]
 fn another_uuid_is_there_with_its_checksums_or_not_after_any_crash() {
@@ -287,11 +295,21 @@ fn another_uuid_is_there_with_its_checksums_or_not_after_any_crash() {
             is_new
         };
         let mut counts = [0; 2];
+        let mut torn = 0;
         for image in device.log().images(Budget::limited(150, 1)) {
             let reader = MountOptions::read_only();
-            let fs = Filesystem::open_device(image.open(), reader).unwrap();
+            let fs = Filesystem::open_device(image.open(), reader.clone()).unwrap();
             let is_new = seen(&fs);
             counts[usize::from(is_new)] += 1;
+            // The UUID is in the first sector of the superblock, its checksum in the second.
+            if is_new && by_log && stored_uuid(&*image.open()) != [7; 16] {
+                let half: SharedDevice = Arc::new(image.record());
+                let mut second = [0; 512];
+                device.read_at(1024 + 512, &mut second).unwrap();
+                half.write_at(1024 + 512, &second).unwrap();
+                assert!(seen(&Filesystem::open_device(half, reader).unwrap()));
+                torn += 1;
+            }
             // Whoever opens a claimed file system waits for a long time.
             if is_mmp {
                 continue;
@@ -305,6 +323,7 @@ fn another_uuid_is_there_with_its_checksums_or_not_after_any_crash() {
             assert_clean(&path);
         }
         assert!(counts[0] > 5 && counts[1] > 5, "{name}: {counts:?}");
+        assert_eq!(torn > 0, by_log, "{name}");
         device.content().write_to(&path).unwrap();
         assert_clean(&path);
     }
