@@ -462,11 +462,6 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
     ("README.md", "scripts/demo.sh", "it builds a release"),
     ("README.md", "scripts/test.sh", "it is what runs this test"),
     (
-        "README.md",
-        "cargo build --release -p extant-capi",
-        "crates/capi tests the tour",
-    ),
-    (
         "docs/user/mount.md",
         "# ln -s",
         "it changes the machine; crates/cli tests the helper of mount(8)",

@@ -602,7 +602,10 @@ const OTHERS: &[Known] = &[
     nothing("e2image disk.img copy.e2i"),
     nothing("e4defrag disk.img").instead("mount -o loop disk.img mnt; e4defrag mnt; umount mnt"),
     nothing("e4crypt get_policy tree"),
-    nothing("e2scrub -n /dev/vg/root").codes(16, 0),
+    // It looks for programs of LVM before it looks for the volume.
+    nothing("e2scrub -n /dev/vg/root")
+        .instead("command -v lvcreate > out || exit 16; e2scrub -n /dev/vg/root")
+        .codes(16, 0),
     nothing("badblocks disk.img"),
     nothing("e2mmpstatus disk.img").codes(2, 0),
 ];
