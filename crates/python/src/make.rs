@@ -7,7 +7,9 @@ use crate::source::{Part, Source};
 use extant::{BlockSize, SharedDevice, errno};
 use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile};
 use extant_mkfs::output::{Output, Replaces};
-use extant_mkfs::source::{SourceOptions, read_source};
+use extant_mkfs::source::{
+    Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, read_source,
+};
 use extant_mkfs::{
     BuildError, BuildOptions, FormatOptions, Headroom, Report, Silent, Size, build, build_into,
 };
@@ -34,7 +36,7 @@ enum Target {
 #[pyo3(signature = (image, size=None, *, source=None, label="", uuid=None, time=None,
                     block_size=None, inode_size=None, inodes=None, bytes_per_inode=None,
                     features="", profile="default", journal=None, reserved_percent=None,
-                    root_owner=(0, 0), root_mode=0o755, headroom=HEADROOM, overwrite=false,
+                    root_owner=None, root_mode=None, headroom=HEADROOM, overwrite=false,
                     partition=None, offset=None, length=None, threads=0))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn mkfs<'py>(
@@ -53,8 +55,8 @@ pub(crate) fn mkfs<'py>(
     profile: &str,
     journal: Option<&Bound<'py, PyAny>>,
     reserved_percent: Option<f64>,
-    root_owner: (u32, u32),
-    root_mode: u16,
+    root_owner: Option<(u32, u32)>,
+    root_mode: Option<u16>,
     headroom: f64,
     overwrite: bool,
     partition: Option<&Bound<'py, PyAny>>,
@@ -111,7 +113,7 @@ pub(crate) fn mkfs<'py>(
     };
     let journal = journal_of(journal)?;
     let work = || {
-        let tree = source
+        let mut tree = source
             .as_ref()
             .map(|source| read_source(source.as_path(), SourceOptions::default()))
             .transpose()
@@ -119,6 +121,21 @@ pub(crate) fn mkfs<'py>(
                 errno: errno_of(&e),
                 ..Failure::invalid(e.to_string())
             })?;
+        if let Some(tree) = &mut tree {
+            tree.normalise(&Normalisation {
+                // What came later, such as a time of reading, tells nothing of the source.
+                times: time.map_or(TimePolicy::Keep, |time| {
+                    let secs = i64::try_from(time).unwrap_or(i64::MAX);
+                    TimePolicy::Clamp(Timestamp::from_secs(secs))
+                }),
+                root_owner: root_owner.map(|(uid, gid)| Owner {
+                    uid,
+                    gid: Some(gid),
+                }),
+                root_mode: root_mode.map(|mode| mode & 0o7777),
+                ..Normalisation::default()
+            });
+        }
         let mut format = match time {
             // The same source gives the same bytes.
             Some(time) => {
@@ -139,8 +156,12 @@ pub(crate) fn mkfs<'py>(
             format.uuid = uuid;
         }
         format.reserved_percent = reserved_percent;
-        format.root_owner = root_owner;
-        format.root_mode = root_mode & 0o7777;
+        if let Some(owner) = root_owner {
+            format.root_owner = owner;
+        }
+        if let Some(mode) = root_mode {
+            format.root_mode = mode & 0o7777;
+        }
         format.journal = journal;
         if let Target::Device(device, _) = &target {
             format.sector_size = device.logical_sector();

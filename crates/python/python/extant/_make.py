@@ -48,8 +48,8 @@ def mkfs(
     profile: str = "default",
     journal: bool | int | None = None,
     reserved_percent: float | None = None,
-    root_owner: tuple[int, int] = (0, 0),
-    root_mode: int = 0o755,
+    root_owner: tuple[int, int] | None = None,
+    root_mode: int | None = None,
     headroom: float = 10.0,
     overwrite: bool = False,
     partition: int | str | None = None,
@@ -67,7 +67,10 @@ def mkfs(
     the default for a new file with a source; of what exists, its own size is.
 
     With `time` (seconds since 1970), nothing depends on anything but the arguments and the source:
-    the same give the same bytes.
+    the same give the same bytes. Times of files that are later become that time.
+
+    Owner and permissions of the root are those of the source, or of user 0 and 0755, unless they
+    are given.
     """
     if isinstance(uuid, str):
         uuid = UUID(uuid)

@@ -34,7 +34,7 @@ def tree(tmp_path: Path) -> Path:
         sparse.seek(3 << 20)
         sparse.write(b"end")
     (top / "big").write_bytes(bytes(range(256)) * (20 << 10))
-    os.utime(top / "big", ns=(1_111_111_111_222_333_444, -5_000_000_001))
+    os.utime(top / "big", ns=(3_111_111_111_222_333_444, -5_000_000_001))
     os.chmod(top / "etc" / "hostname", 0o4640)
     os.link(top / "big", top / "twice")
     if os.geteuid() == 0:

@@ -88,7 +88,7 @@ def test_linux_reads_what_python_wrote(image: Path) -> None:
         fs.chmod("/new/link", 0o604)
         fs.chown("/new/text", 5, 6)
         fs.utime("/new/text", ns=(1, 15_000_000_000 * 10**9 + 999_999_999))
-        fs.setxattr("/new/text", "user.long", b"x" * 2000)
+        fs.setxattr("/new/text", "user.long", b"x" * 700)
         fs.write_bytes(b"/new/\x80", b"")
     assert_sound(image)
     with mounted(image, "ro") as point:
@@ -97,7 +97,7 @@ def test_linux_reads_what_python_wrote(image: Path) -> None:
         assert text.read_bytes() == wanted[:5] + b"ZERO!" + wanted[10:]
         assert (text.stat().st_uid, text.stat().st_gid) == (5, 6)
         assert text.stat().st_mtime_ns == 15_000_000_000 * 10**9 + 999_999_999
-        assert os.getxattr(text, "user.long") == b"x" * 2000
+        assert os.getxattr(text, "user.long") == b"x" * 700
         holes = point / "new" / "holes"
         assert holes.stat().st_size == 10 << 20 and holes.stat().st_blocks < 100
         assert stat.S_IMODE((point / "big").stat().st_mode) == 0o604
@@ -125,7 +125,7 @@ def test_a_made_image_is_sound_and_the_same_each_time(tmp_path: Path, tree: Path
     assert images[0].read_bytes() == images[1].read_bytes()
     with pytest.raises(FileExistsError):
         extant.mkfs(images[0], 8 << 20)
-    with pytest.raises(OSError, match="fit|room|space|small"):
+    with pytest.raises(OSError, match="the source needs"):
         extant.mkfs(images[0], 1 << 20, source=tree, overwrite=True)
     with pytest.raises(FileNotFoundError):
         extant.mkfs(tmp_path / "no.img", source=tmp_path / "missing")

@@ -44,7 +44,7 @@ def test_the_array_shares_memory_and_outlives_the_file_system(image: Path) -> No
     with pytest.raises(ValueError, match="read-only"):
         table["size"][0] = 1
     frame = pandas.DataFrame(table)
-    assert frame["size"].max() == 256 * (20 << 10)
+    assert (frame["size"] == 256 * (20 << 10)).any()
 
 
 @pytest.fixture
