@@ -106,10 +106,15 @@ fn a_pretence_that_is_asked_for_and_not_heard_is_refused_with_advice() {
     std::fs::write(place.join("tree/f"), "f").unwrap();
     let (tree, image) = (place.arg("tree"), place.arg("public/fs.img"));
     let unheard = |args: &[&str]| {
-        let run = ordinary_user(&place, "")
-            .env("LD_PRELOAD", "/nowhere/libfakeroot-sysv.so")
-            .args(args)
-            .run();
+        // Another test may fork while the copy of the command is written.
+        let mut tries = (0..50).map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            ordinary_user(&place, "")
+                .env("LD_PRELOAD", "/nowhere/libfakeroot-sysv.so")
+                .args(args)
+                .run()
+        });
+        let run = tries.find(|run| run.code != 126).unwrap();
         (run.code, String::from_utf8_lossy(&run.stderr).into_owned())
     };
     let refused = |args: &[&str]| {
