@@ -505,11 +505,15 @@ fn an_edit_that_was_cut_off_is_finished_by_the_next_command_and_left_alone_by_ot
     assert_eq!(fs::read(&image).unwrap(), before, "it was touched");
     let copy = place.arg("copy.img");
     fs::copy(&image, &copy).unwrap();
-    let replay = |args: &[&str]| extant(args).env("SOURCE_DATE_EPOCH", "1700000000").ok();
-    let run = replay(&["replay", &copy]).text();
+    let replay = |args: &[&str]| {
+        let run = tool(env!("CARGO_BIN_EXE_extant")).args(args);
+        run.env("SOURCE_DATE_EPOCH", "1700000000").ok().text()
+    };
+    let run = replay(&["replay", &copy]);
     assert!(run.contains("put in place"), "{run}");
     let run = replay(&["replay", "--json", &image]);
-    assert!(run.lines()[0]["put_in_place"].as_u64() > Some(0));
+    let told: serde_json::Value = serde_json::from_str(run.lines().next().unwrap()).unwrap();
+    assert!(told["put_in_place"].as_u64() > Some(0));
     assert_eq!(fs::read(&image).unwrap(), fs::read(&copy).unwrap());
     assert_clean(Path::new(&image));
     assert_eq!(extant(["cat", &file]).ok().text(), "text\n");
