@@ -28,6 +28,11 @@ fn rsync_out(image: &str, dest: &Path, options: &[&str]) -> String {
     run.text()
 }
 
+/// Lets time pass: rsync 3.5 takes times of one second for the same.
+fn other_second() {
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+}
+
 /// What rsync would still change.
 fn left_for_rsync(image: &str, dest: &Path) -> String {
     rsync_out(image, dest, &["-nic", "--delete"])
@@ -43,11 +48,13 @@ fn a_directory_of_the_host_becomes_what_the_image_is() {
         mke2fs(Path::new(&a), 96 << 20, &["-t", "ext4"]);
         changed(&a, GROWN);
         copy_of(&a, &b);
+        other_second();
         let number = seed.wrapping_add(round * 15_485_863) | 1;
         let more = "mknod null c 1 3; mkfifo pipe; ln pipe pipe2; touch -h -d @1600000000.25 a/s3; \
                     chown -h 5:6 a/y/s2; setfacl -m u:7:r c/h1; setcap cap_net_raw+ep c/h2; \
                     setfattr -n user.d -v 1 a/x; chmod 4751 c/h1";
         changed(&b, &format!("{}\n{more}", change_of(number)));
+        other_second();
         let [ours, theirs] = ["ours", "theirs"].map(|name| place.join(name));
         for dir in [&ours, &theirs] {
             fs::create_dir(dir).unwrap();
