@@ -104,8 +104,9 @@ fn superblock_in_log(device: &SharedDevice, options: &MountOptions) -> Result<Op
     Ok(same.then_some(superblock))
 }
 
-/// Whether the superblock in the log is of the file system whose torn one led to it. Where checksums
-/// start from a number of its own, a transaction may change the UUID, and the number tells.
+/// Whether the superblock in the log is of the file system whose torn one led to it. Where
+/// checksums start from a number of its own, a transaction may change the UUID, and the number
+/// tells.
 fn is_of_same(logged: &Superblock, torn: &Superblock) -> bool {
     let has_seed = logged.has_incompat(Incompat::CSUM_SEED);
     let is_seed_same = logged.checksum_seed() == torn.checksum_seed();

@@ -174,12 +174,12 @@ impl Plan {
     /// first, and count from one write of the superblock on.
     ///
     /// Of others, first what files hold is copied where that moves. Then, each after a flush, the
-    /// superblock says that a check is due, if it said that all was well; what waits in a journal is
-    /// written home, a superblock that waits in it last; then the journal is empty, then the
+    /// superblock says that a check is due, if it said that all was well; what waits in a journal
+    /// is written home, a superblock that waits in it last; then the journal is empty, then the
     /// superblock says that nothing waits; everything else is written; and the superblock as it is
     /// to be. What a crash leaves before the end asks for a check, can be repaired again, or
-    /// restored from the undo file; what a journal held is not lost, and no journal is replayed over
-    /// what was mended.
+    /// restored from the undo file; what a journal held is not lost, and no journal is replayed
+    /// over what was mended.
     ///
     /// # Errors
     /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the

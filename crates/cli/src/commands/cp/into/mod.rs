@@ -257,8 +257,8 @@ fn all(
     problems.outcome()
 }
 
-/// Has a thread look at the sources while an image is being opened that is not at hand: `None` where
-/// there is nothing to gain, or links may lead elsewhere.
+/// Has a thread look at the sources while an image is being opened that is not at hand: `None`
+/// where there is nothing to gain, or links may lead elsewhere.
 fn looks_ahead(asked: &Asked<'_>, sources: &[OsString], dest: &ImagePath) -> Option<Ahead> {
     let is_recursive = asked.args.archive || asked.args.recursive;
     let is_at_hand =
