@@ -13,6 +13,7 @@ impl Filesystem {
     /// # use extant::Filesystem;
     /// # fn main() -> extant::Result<()> {
     /// # let fs = Filesystem::format_device(extant::MemoryDevice::new(16 << 20))?;
+    /// # fs.create_dir("/etc")?;
     /// fs.write("/etc/issue", "welcome\n")?;
     /// assert_eq!(fs.copy("/etc/issue", "/etc/issue.old")?, 8);
     /// # Ok(())
