@@ -79,8 +79,12 @@ fn a_directory_of_the_host_becomes_what_the_image_is() {
         assert_eq!(said, (0, String::new()), "seed {seed}: {}", told.stderr);
         rsync_out(&b, &theirs, &["--delete"]);
         let told = diff([&place.arg("theirs"), &dir]);
-        let said = (told.code, told.text());
-        assert_eq!(said, (0, String::new()), "seed {seed}: {}", told.stderr);
+        // Names of one file stay that for rsync where nothing else of them changes: the image above
+        // judges those.
+        let text = told.text();
+        let others: Vec<&str> = text.lines().filter(|l| !l.starts_with("l ")).collect();
+        assert!(told.code <= 1, "seed {seed}: {}", told.stderr);
+        assert!(others.is_empty(), "seed {seed}: {others:?}");
         assert_eq!(left_for_rsync(&b, &ours), "", "seed {seed}");
         assert!(!ours.join(".extant-sync").exists());
         // A second time there is nothing to do.
