@@ -56,16 +56,14 @@ fn a_directory_of_the_host_becomes_what_the_image_is() {
         changed(&b, &format!("{}\n{more}", change_of(number)));
         other_second();
         let [ours, theirs] = ["ours", "theirs"].map(|name| place.join(name));
-        for dir in [&ours, &theirs] {
-            fs::create_dir(dir).unwrap();
-            rsync_out(&a, dir, &[]);
-            // What is in the way, of either kind.
-            run_in(dir, &change_of(number.rotate_left(17) | 1));
-            run_in(
-                dir,
-                "setfattr -n user.more -v 1 c; setfacl -m u:9:r a; setfacl -d -m u:9:r a",
-            );
-        }
+        fs::create_dir(&ours).unwrap();
+        rsync_out(&a, &ours, &[]);
+        // What is in the way, of either kind.
+        run_in(&ours, &change_of(number.rotate_left(17) | 1));
+        run_in(
+            &ours,
+            "setfattr -n user.more -v 1 c; setfacl -m u:9:r a; setfacl -d -m u:9:r a",
+        );
         let (dir, source) = (place.arg("ours"), format!("{b}:/"));
         let dry = sync(["-n", "--delete", "--json", &source, &dir])
             .ok()
@@ -77,14 +75,13 @@ fn a_directory_of_the_host_becomes_what_the_image_is() {
         let told = diff(["--exclude", "/lost+found", &b, &dir]);
         let said = (told.code, told.text());
         assert_eq!(said, (0, String::new()), "seed {seed}: {}", told.stderr);
-        rsync_out(&b, &theirs, &["--delete"]);
+        // Into an empty directory: what is there already, rsync does not make what it should be
+        // where names of one file part, or only permissions differ.
+        fs::create_dir(&theirs).unwrap();
+        rsync_out(&b, &theirs, &[]);
         let told = diff([&place.arg("theirs"), &dir]);
-        // Names of one file stay that for rsync where nothing else of them changes: the image above
-        // judges those.
-        let text = told.text();
-        let others: Vec<&str> = text.lines().filter(|l| !l.starts_with("l ")).collect();
-        assert!(told.code <= 1, "seed {seed}: {}", told.stderr);
-        assert!(others.is_empty(), "seed {seed}: {others:?}");
+        let said = (told.code, told.text());
+        assert_eq!(said, (0, String::new()), "seed {seed}: {}", told.stderr);
         assert_eq!(left_for_rsync(&b, &ours), "", "seed {seed}");
         assert!(!ours.join(".extant-sync").exists());
         // A second time there is nothing to do.
