@@ -221,10 +221,17 @@ pub fn plan(
         sb.set_state(sb.state() | State::ERRORS);
         draft.put_superblock(&sb)?;
     }
+    let grows = sb.inode_size() != found.inode_size();
+    let plan = Plan::of_sound(draft, survey, !options.in_front)?;
+    if grows && !options.in_front && !plan.is_whole() {
+        // Between descriptors and the superblock nobody could tell how large inodes are.
+        let why = "there is no room for the log of a change of the size of inodes: make room, or the file system larger";
+        return Err(refused(why));
+    }
     Ok(Plan {
         losses,
         losses_count: count,
-        ..Plan::of_sound(draft, survey, !options.in_front)?
+        ..plan
     })
 }
 
