@@ -410,7 +410,8 @@ fn opening_for_writing_and_closing_take_few_round_trips_and_read_nothing_twice()
 }
 
 /// The superblock, which is looked at twice, descriptors, also twice, inodes with bitmaps, what
-/// these refer to; and perhaps a part of what marks the file system as in use, which goes on meanwhile.
+/// these refer to; and perhaps a part of what marks the file system as in use, which goes on
+/// meanwhile.
 const MOST_TO_OPEN: u64 = 9;
 /// The rest of that, commit, checkpoint, the mark as clean, the end of the log.
 const MOST_TO_CLOSE: u64 = 9;
