@@ -24,7 +24,7 @@ Options:
   --record         Write what was seen into docs/dev/conformance.md
 
 Programs that are missing are named, and then nothing is done. The package is downloaded into target/verity, and not
-installed. It takes a minute.";
+installed. It takes two to six minutes.";
 
 /// Files that are protected, and their sizes.
 const FILES: &[(&str, u64)] = &[
