@@ -239,7 +239,7 @@ impl NbdDevice {
         let flushed = if flushes_beside {
             Some(self.perform_beside_flush(jobs))
         } else {
-            self.pool.perform(jobs);
+            self.perform_timed(jobs);
             is_all_durable.then_some(Ok(()))
         };
         if changes {

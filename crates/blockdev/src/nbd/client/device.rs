@@ -28,6 +28,11 @@ const PIECE: u32 = 256 << 10;
 const STRETCH: u32 = 64 << 20;
 /// Most bytes that are copied at a time where a request does not fit the server's blocks.
 const BOUNCE: u64 = 1 << 20;
+/// Time that a byte takes from a server at hand, in nanoseconds: it is copied twice or three times.
+const NANOS_A_BYTE: u64 = 1;
+/// Most bytes of reads whose time says how far a server is: with more, the time without the bytes
+/// is too uncertain.
+const TIMED: u64 = 256 << 10;
 /// From this time on that the quickest read took, the server is far: several requests at a time are
 /// quicker than one after the other, whatever the processors are busy with.
 const FAR: Duration = Duration::from_micros(300);
@@ -47,7 +52,7 @@ pub struct NbdDevice {
     /// Both ends, where they are kept, and whether this device has changed any of them.
     ends: Option<Ends>,
     has_changed_ends: AtomicBool,
-    /// Nanoseconds that the quickest read of one request took; the largest number before the first.
+    /// Nanoseconds that the quickest read took, bytes aside; the largest number before the first.
     quickest: AtomicU64,
     /// A flush has succeeded.
     pub(super) has_flushed: AtomicBool,
@@ -198,16 +203,23 @@ impl NbdDevice {
     /// Does jobs. The error is that of the first that failed.
     pub(super) fn perform(&self, jobs: &mut [Job<'_>]) -> DeviceResult<()> {
         let changes = self.begin_changes(jobs);
-        let is_one_read = matches!(&jobs[..], [job] if job.command == Command::Read);
-        let begun = is_one_read.then(Instant::now);
-        self.pool.perform(jobs);
-        if let Some(begun) = begun {
-            self.note_time(begun);
-        }
+        self.perform_timed(jobs);
         if changes {
             self.end_changes();
         }
         jobs.iter_mut().try_for_each(|job| self.outcome(job))
+    }
+
+    /// Does jobs, and notes how long they took if they are reads of not too much.
+    pub(super) fn perform_timed(&self, jobs: &mut [Job<'_>]) {
+        let bytes: u64 = jobs.iter().map(|job| u64::from(job.len)).sum();
+        let are_reads = jobs.iter().all(|job| job.command == Command::Read);
+        let begun = (are_reads && (1..=TIMED).contains(&bytes)).then(Instant::now);
+        self.pool.perform(jobs);
+        let are_done = || jobs.iter().all(|job| matches!(job.outcome, Some(Ok(()))));
+        if let Some(begun) = begun.filter(|_| are_done()) {
+            self.note_time(begun, bytes);
+        }
     }
 
     /// Notes that changes begin, if there are any among these.
@@ -231,9 +243,11 @@ impl NbdDevice {
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Notes how long a read took that began then.
-    fn note_time(&self, begun: Instant) {
+    /// Notes how long reads took that began together then, without the time that so many bytes take
+    /// between two programs of one machine.
+    fn note_time(&self, begun: Instant, bytes: u64) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = took.saturating_sub(bytes.saturating_mul(NANOS_A_BYTE));
         // Of two that meet one may be lost: there are more.
         if took < self.quickest.load(Ordering::Relaxed) {
             self.quickest.store(took, Ordering::Relaxed);
@@ -260,11 +274,9 @@ impl NbdDevice {
         if !ends.are_kept() {
             let mut room = Ends::room(size, self.pool.export().smallest);
             let mut jobs = Ends::jobs(&mut room, self.piece());
-            let begun = Instant::now();
             if self.perform(&mut jobs).is_err() {
                 return false;
             }
-            self.note_time(begun);
             drop(jobs);
             ends.keep(room);
         }

@@ -415,3 +415,29 @@ fn a_server_that_is_far_is_known_by_its_quickest_answer() {
         assert!(far.in_flight() > 8);
     }
 }
+
+#[test]
+fn reads_of_a_batch_say_how_far_a_server_is_whatever_they_carry() {
+    let batch = || {
+        [(1 << 20, 4096), (2 << 20, 188 << 10), (3 << 20, 4096)]
+            .map(|(at, len)| Request::read(at, len))
+            .into()
+    };
+    let server = Running::nbdkit(&["memory", "size=16M"]);
+    let near = server.open();
+    // The first pages of a buffer, and threads of the server, may make the first of them slow.
+    let is_near = (0..1000).any(|_| {
+        let done = near.submit(batch()).wait();
+        assert!(done.iter().all(|done| done.result.is_ok()));
+        near.in_flight() == 1
+    });
+    assert!(is_near);
+    let server = Running::nbdkit(&["--filter=delay", "memory", "size=16M", "rdelay=2ms"]);
+    let far = server.open();
+    far.submit(batch()).wait();
+    assert!(far.in_flight() > 8);
+    for len in [4096, 256 << 10, 4 << 20] {
+        far.submit(vec![Request::read(0, len)]).wait();
+        assert!(far.in_flight() > 8, "{len}");
+    }
+}
