@@ -7,7 +7,10 @@
 use extant_format::inode::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+#[cfg(not(any(
+    target_os = "linux",
+    all(target_family = "wasm", target_os = "unknown")
+)))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 at which the clock stands; this many mean that it runs.
@@ -37,6 +40,17 @@ pub fn now() -> Timestamp {
     if let Some(seconds) = stands_at() {
         return whole(seconds);
     }
+    of_system()
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+fn of_system() -> Timestamp {
+    of(rustix::time::ClockId::Realtime)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn of_system() -> Timestamp {
     let since = since_1970();
     Timestamp {
         nanos: since.subsec_nanos(),
@@ -44,8 +58,24 @@ pub fn now() -> Timestamp {
     }
 }
 
+/// What a clock of the system says. One before 1970 is as wrong as any: the beginning of time will
+/// do.
+#[cfg(target_os = "linux")]
+#[inline]
+fn of(clock: rustix::time::ClockId) -> Timestamp {
+    let time = rustix::time::clock_gettime(clock);
+    Timestamp {
+        secs: time.tv_sec.max(0),
+        // Below a thousand million.
+        nanos: time.tv_nsec as u32,
+    }
+}
+
 /// Time since 1970. A clock before that is as wrong as any: the beginning of time will do.
-#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+#[cfg(not(any(
+    target_os = "linux",
+    all(target_family = "wasm", target_os = "unknown")
+)))]
 fn since_1970() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -71,13 +101,7 @@ pub fn coarse_now() -> Timestamp {
 #[cfg(target_os = "linux")]
 #[inline]
 fn last_tick() -> Timestamp {
-    use rustix::time::{ClockId, clock_gettime};
-    let time = clock_gettime(ClockId::RealtimeCoarse);
-    Timestamp {
-        secs: time.tv_sec,
-        // Below a thousand million.
-        nanos: time.tv_nsec as u32,
-    }
+    of(rustix::time::ClockId::RealtimeCoarse)
 }
 
 /// The time of now, where the system has no other.
