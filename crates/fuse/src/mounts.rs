@@ -180,6 +180,36 @@ pub(crate) struct Mount {
     source: PathBuf,
 }
 
+/// A file system that `extant mount` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountedImage {
+    /// The image, or the address of one without its secrets.
+    pub image: PathBuf,
+    /// The directory.
+    pub point: PathBuf,
+    /// Whether it is mounted for reading only.
+    pub read_only: bool,
+    /// The user ID that mounted it.
+    pub user: u32,
+}
+
+/// Lists what `extant mount` has mounted in this mount namespace, of all users, in the order of
+/// the mount table.
+///
+/// # Errors
+/// When the system has no mount table to show (`/proc/self/mountinfo`).
+pub fn all_mounts() -> io::Result<Vec<MountedImage>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let ours = lines(&table).filter_map(Line::ours);
+    let shown = ours.map(|mount| MountedImage {
+        image: mount.image,
+        point: mount.point,
+        read_only: mount.read_only,
+        user: mount.user,
+    });
+    Ok(shown.collect())
+}
+
 /// Finds the mount of ours on this directory, which is an absolute path; the newest where several
 /// lie on each other.
 pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {

@@ -105,6 +105,11 @@ impl MountProcess {
         })
     }
 
+    /// The number of the process, where it is known.
+    pub(crate) fn number(&self) -> Option<i32> {
+        self.process.map(Pid::as_raw_pid)
+    }
+
     /// Waits for its end, though not longer than that.
     ///
     /// # Errors

@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long the end is simply waited for, before it is asked what keeps it.
 const PATIENT: u32 = 10;
 
+/// How long before it is said what is waited for.
+const TELLING: u32 = 20;
+
 /// The helper.
 pub(crate) const HELPER: &str = "fusermount3";
 
@@ -35,13 +38,15 @@ pub(crate) const HELPER: &str = "fusermount3";
 /// image and the processes of the mount are gone. With `lazy` the directory is free at once, and
 /// the file system goes on until nobody uses it any more.
 ///
+/// Where that takes more than two seconds, `tell` is called once with what is waited for.
+///
 /// # Errors
 /// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
 /// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there;
 /// [`MountError::Stopped`]; [`MountError::Unfinished`] where the mount says so itself;
 /// [`MountError::LeftDirty`] when a journal is left in the image, as far
 /// as it can be looked at: a file system behind an offset is not.
-pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
+pub fn unmount(point: &Path, lazy: bool, tell: &dyn Fn(&str)) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: point.to_owned(),
         source,
@@ -70,14 +75,14 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     }
     match end {
         End::OfProcess(process) => {
-            wait_for_process(&mount, &process)?;
+            wait_for_process(&mount, &process, tell)?;
             if process.has_failed() {
                 return Err(MountError::Unfinished(mount.image));
             }
         }
         End::Nothing => wait_for_last_moments(&mount.image),
         End::OfImage if reads_only => wait_for_reader(&mount.image),
-        End::OfImage => wait_for_writer(&mount)?,
+        End::OfImage => wait_for_writer(&mount, tell)?,
     }
     match is_free(&mount.image) {
         Some(image) if !reads_only && has_journal_left(&image) => {
@@ -258,7 +263,11 @@ impl PathLock {
 }
 
 /// Waits until the process that keeps the mount is gone, and so those that it started.
-fn wait_for_process(mount: &Mount, process: &MountProcess) -> Result<(), MountError> {
+fn wait_for_process(
+    mount: &Mount,
+    process: &MountProcess,
+    tell: &dyn Fn(&str),
+) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: mount.point.clone(),
         source,
@@ -276,6 +285,11 @@ fn wait_for_process(mount: &Mount, process: &MountProcess) -> Result<(), MountEr
                 });
             }
         }
+        if waited == TELLING {
+            let number = process.number();
+            let by = number.map_or_else(String::new, |number| format!(" (process {number})"));
+            tell(&still_waits(mount, &by));
+        }
     }
     Ok(())
 }
@@ -283,7 +297,7 @@ fn wait_for_process(mount: &Mount, process: &MountProcess) -> Result<(), MountEr
 /// Waits for the daemon's end by the image alone: until then it has it locked against everybody. A
 /// program that only reads it from then on is no reason to wait, and another mount that writes it
 /// says that this one is over.
-fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
+fn wait_for_writer(mount: &Mount, tell: &dyn Fn(&str)) -> Result<(), MountError> {
     for waited in 1_u32.. {
         if is_free(&mount.image).is_some() || !mount.image.exists() || mounts::has_other(mount) {
             break;
@@ -291,6 +305,9 @@ fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
         std::thread::sleep(PAUSE / 10);
         if waited.is_multiple_of(10 * PATIENT) {
             refuse_elsewhere(mount)?;
+        }
+        if waited == 10 * TELLING {
+            tell(&still_waits(mount, ""));
         }
     }
     Ok(())
@@ -318,6 +335,16 @@ fn wait_for_reader(image: &Path) {
             return;
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// What is said while the end is waited for.
+fn still_waits(mount: &Mount, by: &str) -> String {
+    let (point, image) = (mount.point.display(), mount.image.display());
+    if mount.read_only {
+        format!("{point} is unmounted; waiting until {image} is closed{by}")
+    } else {
+        format!("{point} is unmounted; waiting until all changes are in {image}{by}")
     }
 }
 

@@ -70,11 +70,22 @@ SIGHUP. The image is clean then.
 In fstab, with a link /sbin/mount.fuse.extant to this program:
   /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0")]
 pub(crate) struct Mount {
-    /// The image or block device, or an address of one
-    pub(crate) image: PathBuf,
+    /// The image or block device, or an address of one; without it and DIR, what is mounted is
+    /// listed
+    #[arg(value_name = "IMAGE")]
+    pub(crate) asked_image: Option<PathBuf>,
     /// The directory, which should be empty
     #[arg(value_name = "DIR")]
+    pub(crate) asked_point: Option<PathBuf>,
+    /// The image, where there is something to mount.
+    #[arg(skip)]
+    pub(crate) image: PathBuf,
+    /// The directory, where there is something to mount.
+    #[arg(skip)]
     pub(crate) point: PathBuf,
+    /// List what is mounted, as JSON: an object on each line
+    #[arg(long, conflicts_with = "asked_image")]
+    pub(crate) json: bool,
     /// Options, separated by commas; may be given more than once
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,

@@ -38,6 +38,7 @@ mod manual_pages;
 mod mapping;
 mod mending;
 mod mount_ends;
+mod mount_manners;
 mod mount_options;
 mod mounting;
 mod mounting_remote;

@@ -46,7 +46,7 @@ impl Mount {
     }
 
     /// Mounts in the foreground, so that the process is known, and waits until it works.
-    fn serve(&mut self, options: &str) {
+    pub(crate) fn serve(&mut self, options: &str) {
         let mut child = extant_that_hears_interrupts()
             .args(["mount", "--in-background", "-o", options])
             .args([self.image(), self.point()])
@@ -68,12 +68,16 @@ impl Mount {
 
     /// Kills the process that reads the image.
     fn kill_worker(&self) {
+        kill_process(self.worker(), Signal::KILL).unwrap();
+    }
+
+    /// The process that reads the image.
+    pub(crate) fn worker(&self) -> Pid {
         let supervisor = self.daemon.as_ref().expect("it runs").id();
         let children = format!("/proc/{supervisor}/task/{supervisor}/children");
         let children = fs::read_to_string(children).unwrap();
         let worker = children.split_whitespace().next().expect("it has a worker");
-        let worker = Pid::from_raw(worker.parse().unwrap()).unwrap();
-        kill_process(worker, Signal::KILL).unwrap();
+        Pid::from_raw(worker.parse().unwrap()).unwrap()
     }
 
     /// Waits for the process; returns its exit code, if it was not killed.

@@ -7,10 +7,15 @@
 //! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
 //! | the carrier (`carrier`) | reaches an image that is no plain file, and serves its bytes to the worker |
 //!
+//! `listing` shows what is mounted, and `manager` tells the service manager that started the
+//! supervisor in the foreground how far that is.
+//!
 //! Without a sandbox there is neither: the worker can unmount, and opens whatever is named.
 
 mod background;
 mod carrier;
+mod listing;
+mod manager;
 mod supervisor;
 
 use crate::args::{Mount, SaidFormat, Stats, Umount, Whereabouts};
@@ -32,6 +37,16 @@ const INTERRUPTED: &str = "interrupted while the image was opened; nothing is mo
 const UNTIL_FREE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
+    let mut args = args.clone();
+    match (args.asked_image.take(), args.asked_point.take()) {
+        (None, _) => return listing::run(&args),
+        (Some(image), Some(point)) => (args.image, args.point) = (image, point),
+        (Some(_), None) => {
+            return Err(Failure::usage(
+                "the directory to mount on is missing: `extant mount IMAGE DIR`",
+            ));
+        }
+    }
     background::take_name();
     let mut options = Options::default();
     // mount(8) does not pass on what it takes for the default.
@@ -50,14 +65,13 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
         offset: location.offset.or(options.offset),
         as_is: location.as_is || options.no_replay,
         journal: location.journal.clone(),
-        image_format: formats(args, location, &options)?,
+        image_format: formats(&args, location, &options)?,
         ..Whereabouts::default()
     };
     options.offset = location.offset;
     if args.fake {
         return Ok(());
     }
-    let mut args = args.clone();
     if let Some(image) = background::image_of_parent(&args) {
         args.image = image;
     }
@@ -164,6 +178,8 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     let mounted = mounted.and_then(|mounted| {
         if let Some(background) = background {
             background.ready()?;
+        } else {
+            manager::tell(manager::READY);
         }
         Ok(mounted)
     });
@@ -298,5 +314,6 @@ pub(super) fn stats(args: &Stats) -> Outcome {
 
 /// Runs `extant umount`.
 pub(super) fn unmount(args: &Umount) -> Outcome {
-    extant_fuse::unmount(&args.point, args.lazy).map_err(Failure::new)
+    let waits = |what: &str| say(what);
+    extant_fuse::unmount(&args.point, args.lazy, &waits).map_err(Failure::new)
 }

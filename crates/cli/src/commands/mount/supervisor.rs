@@ -8,6 +8,7 @@
 use super::INTERRUPTED;
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
 use super::carrier::{self, Started, Starting};
+use super::manager;
 use crate::args::{Mount, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::whole_image;
@@ -108,6 +109,8 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     let status = until_ready(&events, &mut worker, &mut kept).and_then(|()| {
         if let Some(background) = background {
             background.ready()?;
+        } else {
+            manager::tell(manager::READY);
         }
         until_ended(&events, &kept, &mut worker).map_err(Failure::new)
     });
@@ -256,7 +259,10 @@ fn until_ended(
     loop {
         match events.recv().map_err(|_| gone())? {
             Event::Ended => return worker.ended(),
-            Event::Signal => break,
+            Event::Signal => {
+                manager::tell(manager::STOPPING);
+                break;
+            }
             Event::Said(_) | Event::Carrier(_) | Event::Abandoned => {}
         }
     }

@@ -36,6 +36,7 @@ pub(super) fn run(held: &mut Held) {
     let block = (place_of_it / number(&odd[0]["block_size"])).to_string();
     let of_blocks = held.run(0, "map", &[&image, &"--block", &block, &"--block", &"1"]);
     assert_eq!(of_blocks[0]["path_hex"], "2f6469722f62ff64");
+    mounted(held);
     let users = Place::in_memory();
     let of_users = counted(&users, "quota,project");
     held.run(0, "quota", &[&of_users]);
@@ -43,6 +44,23 @@ pub(super) fn run(held: &mut Held) {
     // The map of a file that cannot be one.
     debugfs_write(Path::new(&image), &["sif /dir/text block[0] 0x1234"]);
     held.run(1, "map", &[&image]);
+}
+
+/// An image that is mounted, with a name that is no UTF-8 on such a directory.
+fn mounted(held: &mut Held) {
+    let mount = crate::mounting::Mount::new();
+    let image = at(&mount.place, b"b\xffd");
+    fs::rename(mount.image(), &image).expect("another name");
+    let odd = at(&mount.place, b"d\xff");
+    fs::create_dir(&odd).expect("a directory");
+    extant([OsStr::new("mount"), &image, &odd]).ok();
+    let all = held.run(0, "mount", &[]);
+    extant([OsStr::new("umount"), &odd]).ok();
+    let is_it = |line: &serde_json::Value| {
+        let hex = line["directory_hex"].as_str();
+        hex.is_some_and(|hex| hex.ends_with("64ff"))
+    };
+    assert!(all.iter().any(is_it), "{all:?}");
 }
 
 /// The qcow2 image of a disk.

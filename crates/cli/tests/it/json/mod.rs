@@ -36,7 +36,7 @@ const NOT_SEEN: &[(&str, &str)] = &[(
 
 #[test]
 fn everything_that_is_written_is_in_the_schema_and_the_other_way_round() {
-    require!(Root, LoopDevices, KernelExt4);
+    require!(Root, LoopDevices, KernelExt4, Fuse);
     let mut held = Held::new();
     looking::run(&mut held);
     about::run(&mut held);
