@@ -1,32 +1,90 @@
-//! What a mount tells of while it runs: warnings and errors, a line each.
+//! What a mount tells of while it runs: warnings and errors, a line each. They are counted, and the
+//! last ones are kept for `extant stats`, also where they go nowhere else.
 
 use crate::failure::{Failure, Outcome};
 use crate::time::{now, rfc3339};
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Lines that are kept, and characters of each.
+const KEPT: usize = 16;
+const LONGEST: usize = 400;
 
 /// Where lines go.
 #[derive(Debug)]
 enum Log {
     Terminal,
     File(File),
+    /// They are kept, and that is all.
+    Nowhere,
 }
 
-/// Writes to the end of this file from now on, or to standard error.
-pub(crate) fn start(path: Option<&Path>) -> Outcome {
+/// What was told so far.
+#[derive(Debug, Default)]
+struct Told {
+    errors: u64,
+    warnings: u64,
+    /// The last lines.
+    last: VecDeque<String>,
+}
+
+static TOLD: Mutex<Told> = Mutex::new(Told {
+    errors: 0,
+    warnings: 0,
+    last: VecDeque::new(),
+});
+
+/// Writes to the end of this file from now on, or to standard error where somebody reads that.
+pub(crate) fn start(path: Option<&Path>, is_read: bool) -> Outcome {
     let log = match path {
-        None => Log::Terminal,
+        None if is_read => Log::Terminal,
+        None => Log::Nowhere,
         Some(path) => {
             let file = File::options().append(true).create(true).open(path);
             Log::File(file.map_err(|e| Failure::new(format!("{}: {e}", path.display())))?)
         }
     };
     tracing::subscriber::set_global_default(log).map_err(Failure::new)
+}
+
+/// What was told so far, in the text format of Prometheus: counts, and the last lines as comments.
+pub(crate) fn metrics() -> String {
+    let told = TOLD.lock().unwrap_or_else(|e| e.into_inner());
+    let mut text = format!(
+        "# HELP extant_events_total Errors and warnings that the mount has told of.\n\
+         # TYPE extant_events_total counter\n\
+         extant_events_total{{level=\"error\"}} {}\n\
+         extant_events_total{{level=\"warning\"}} {}\n",
+        told.errors, told.warnings
+    );
+    for line in &told.last {
+        text.push_str("# ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Counts an event and keeps its line.
+fn keep(level: Level, line: &str) {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let line = line.chars().map(plain).take(LONGEST).collect();
+    let mut told = TOLD.lock().unwrap_or_else(|e| e.into_inner());
+    match level {
+        Level::ERROR => told.errors += 1,
+        _ => told.warnings += 1,
+    }
+    if told.last.len() == KEPT {
+        told.last.pop_front();
+    }
+    told.last.push_back(line);
 }
 
 impl Subscriber for Log {
@@ -42,14 +100,13 @@ impl Subscriber for Log {
             _ => "warning",
         };
         let Line { message, fields } = line;
+        let dated = format!("{} {level}: {message}{fields}\n", rfc3339(now()));
+        keep(*event.metadata().level(), dated.trim_end());
         // A failure to tell has no other place to be told.
         let _ = match self {
             Self::Terminal => writeln!(std::io::stderr(), "extant: {level}: {message}{fields}"),
-            Self::File(file) => {
-                let now = rfc3339(now());
-                let text = format!("{now} {level}: {message}{fields}\n");
-                (&mut &*file).write_all(text.as_bytes())
-            }
+            Self::File(file) => (&mut &*file).write_all(dated.as_bytes()),
+            Self::Nowhere => Ok(()),
         };
     }
 
@@ -80,5 +137,28 @@ impl Visit for Line {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " ({name}: {value:?})"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_all_are_counted() {
+        for number in 0..KEPT + 5 {
+            keep(Level::WARN, &format!("number {number}\nof many"));
+        }
+        keep(Level::ERROR, &"\u{e4}".repeat(LONGEST));
+        let text = metrics();
+        assert!(text.contains("extant_events_total{level=\"error\"} 1\n"));
+        assert!(text.contains("extant_events_total{level=\"warning\"} 21\n"));
+        let kept: Vec<&str> = text.lines().skip(4).collect();
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept[0], "# number 6 of many");
+        assert_eq!(kept[KEPT - 1].chars().count(), "# ".len() + LONGEST);
+        // Each line is a comment or a value: no name in a message makes another one.
+        let is_one = |line: &str| line.starts_with("# ") || line.starts_with("extant_");
+        assert!(text.lines().all(is_one), "{text}");
     }
 }

@@ -68,6 +68,7 @@ pub use attach::MissingBlockDevice;
 pub use error::MountError;
 pub use inherited::keep_descriptors;
 pub use memory::GiveBack;
+pub use metrics::TellsAlso;
 pub use mounts::{MountId, MountedImage, all_mounts, is_mounted};
 pub use options::{BadOption, Options, machine_memory};
 pub use presence::{show_presence, tell_failure};

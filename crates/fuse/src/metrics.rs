@@ -58,6 +58,9 @@ impl Drop for Timed<'_> {
     }
 }
 
+/// Writes more metrics, which only the program has: whole lines, in the text format of Prometheus.
+pub type TellsAlso = fn() -> String;
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         Self {

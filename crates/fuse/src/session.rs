@@ -5,6 +5,7 @@ use crate::error::MountError;
 use crate::farewell::Event;
 use crate::kernel::Channel;
 use crate::memory::{GiveBack, Giving, Pressure};
+use crate::metrics::TellsAlso;
 use crate::mounts::{self, Keeping, MountId, set_keeping};
 use crate::options::{Options, machine_memory};
 use crate::service::Service;
@@ -51,6 +52,7 @@ pub struct Attached {
     options: Options,
     pressure: Pressure,
     give_back: Option<GiveBack>,
+    tells_also: Option<TellsAlso>,
     /// The socket behind which the device is.
     carrier: Option<RawFd>,
 }
@@ -89,6 +91,7 @@ impl Attached {
             // While files can be opened.
             pressure: Pressure::open(),
             give_back: None,
+            tells_also: None,
             carrier: None,
         })
     }
@@ -109,6 +112,12 @@ impl Attached {
     /// knows the allocator.
     pub fn gives_memory_back(&mut self, how: GiveBack) {
         self.give_back = Some(how);
+    }
+
+    /// Adds what `more` returns to the metrics of the mount ([`METRICS`](crate::METRICS)), in the
+    /// same format.
+    pub fn tells_also(&mut self, more: TellsAlso) {
+        self.tells_also = Some(more);
     }
 
     /// Says that the device is a server at the other end of the connected socket of this number. Of
@@ -149,7 +158,8 @@ impl Attached {
         }
         let giving = Giving::start(&fs, self.pressure, self.give_back);
         let giving = giving.map_err(MountError::Session)?;
-        let service = Arc::new(Service::new(fs, &self.options));
+        let service = Service::new(fs, &self.options).telling_also(self.tells_also);
+        let service = Arc::new(service);
         let (sender, events) = mpsc::channel();
         service.farewell().report_to(sender.clone());
         let connection = self

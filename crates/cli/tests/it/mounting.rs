@@ -284,10 +284,18 @@ fn what_a_mount_meets_is_in_its_log() {
     assert!(fs::metadata(mount.at("bad")).is_err());
     extant(["umount", &both[1]]).ok();
     let told = fs::read_to_string(&log).unwrap();
-    assert!(
-        told.contains("error: inode 8 is corrupt: directory entry: inode is 8"),
-        "{told}"
-    );
+    let error = "error: inode 8 is corrupt: directory entry: inode is 8";
+    assert!(told.contains(error), "{told}");
+    // In the background without a log it is kept all the same.
+    extant(["mount", "-o", "ro", &both[0], &both[1]]).ok();
+    let before = extant(["stats", &both[1]]).ok().text();
+    assert!(before.contains("extant_events_total{level=\"error\"} 0"));
+    assert!(fs::metadata(mount.at("bad")).is_err());
+    let told = extant(["stats", &both[1]]).ok().text();
+    assert!(!told.contains("extant_events_total{level=\"error\"} 0"));
+    let kept = |line: &str| line.starts_with("# ") && line.contains(error);
+    assert!(told.lines().any(kept), "{told}");
+    extant(["umount", &both[1]]).ok();
 }
 
 #[test]

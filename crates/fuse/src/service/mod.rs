@@ -32,7 +32,7 @@ pub(crate) use names::{Listed, Made, Renaming};
 pub(crate) use whole::is_about_whole;
 
 use crate::farewell::Farewell;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TellsAlso};
 use crate::nodes::Nodes;
 use crate::options::Options;
 use extant_core::alloc::Spending;
@@ -162,6 +162,7 @@ pub(crate) struct Service {
     /// Whether everything else is, where the kernel does not ask for it.
     syncs_all: bool,
     farewell: Farewell,
+    tells_also: Option<TellsAlso>,
     /// The user ID of the mount's process.
     owner: u32,
 }
@@ -180,6 +181,7 @@ impl Service {
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
             farewell: Farewell::new(),
+            tells_also: None,
             owner: rustix::process::getuid().as_raw(),
         }
     }
@@ -287,9 +289,18 @@ impl Service {
         self.metrics.uses_rings()
     }
 
+    /// Has the metrics end with what this returns.
+    pub(crate) fn telling_also(self, tells_also: Option<TellsAlso>) -> Self {
+        Self { tells_also, ..self }
+    }
+
     /// Returns what was done so far, as text.
     fn metrics(&self) -> String {
-        self.metrics.text(&self.fs, self.nodes.counts())
+        let mut text = self.metrics.text(&self.fs, self.nodes.counts());
+        if let Some(more) = self.tells_also {
+            text.push_str(&more());
+        }
+        text
     }
 
     /// Counts space and inodes, as limits leave them to the files there.

@@ -1,6 +1,7 @@
 //! What a service manager is told: systemd starts the next unit when a mount in the foreground says
 //! that it works (`Type=notify`; sd_notify(3)).
 
+use crate::failure::say;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,9 @@ pub(super) fn tell(state: &str) {
         return;
     };
     if let Err(e) = send(name.as_bytes(), state) {
-        tracing::warn!("the service manager cannot be told {state}: {e}");
+        say(format_args!(
+            "warning: the service manager cannot be told {state}: {e}"
+        ));
     }
 }
 

@@ -111,9 +111,7 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     if args.worker {
         signals = signals.for_worker();
     }
-    if args.foreground || options.log.is_some() {
-        crate::log::start(options.log.as_deref())?;
-    }
+    crate::log::start(options.log.as_deref(), args.foreground)?;
     let named = whole_image(args.image.as_os_str())?;
     let (image, at) = match named.path() {
         Some(path) => {
@@ -165,6 +163,7 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
         say(format_args!("warning: {why}"));
     }
     attached.gives_memory_back(crate::allocator::give_back);
+    attached.tells_also(crate::log::metrics);
     if args.worker {
         if let Some(background) = &background {
             background.attached(&attached.id());
