@@ -39,7 +39,9 @@ pub(crate) fn from_options(
     options: &Options,
     format: Option<&str>,
 ) -> Result<Device, Failure> {
-    at(&ImageLocation::parse(image)?, options, format)
+    options.check_flags(WRITABLE)?;
+    let location = ImageLocation::parse(image)?;
+    Ok(Device(location.open(&how(options, format)?)?))
 }
 
 /// Takes an open file.
@@ -51,16 +53,10 @@ pub(crate) fn from_descriptor(
     if fd < 0 {
         return Err(Failure::invalid(format!("{fd} is no descriptor")));
     }
-    at(&ImageLocation::descriptor(fd), options, format)
-}
-
-fn at(
-    location: &ImageLocation,
-    options: &Options,
-    format: Option<&str>,
-) -> Result<Device, Failure> {
     options.check_flags(WRITABLE)?;
-    Ok(Device(location.open(&how(options, format)?)?))
+    // Libraries open files so that no other program gets them.
+    let how = how(options, format)?.own_descriptors(true);
+    Ok(Device(ImageLocation::descriptor(fd).open(&how)?))
 }
 
 /// A part of a device, or all of it.

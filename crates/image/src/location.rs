@@ -29,7 +29,7 @@ pub struct ImageLocation {
 pub enum Carrier {
     /// A file of the host or a block device, by its path.
     File(PathBuf),
-    /// A file that this process was started with, by its number.
+    /// A file that is open already, by its number.
     Descriptor(i32),
     /// An export of an NBD server.
     Nbd(NbdAddress),
@@ -50,7 +50,8 @@ impl ImageLocation {
         }
     }
 
-    /// Names the whole of a file that this process was started with.
+    /// Names the whole of a file that this process was started with, or of any that it has open
+    /// where [`How::own_descriptors`](crate::How::own_descriptors) says so.
     #[must_use]
     pub fn descriptor(number: i32) -> Self {
         Self {

@@ -19,6 +19,7 @@ pub struct How {
     guarded: bool,
     verified: bool,
     outside: bool,
+    own: bool,
     direct: bool,
     backend: Backend,
     format: Option<ImageFormat>,
@@ -61,6 +62,7 @@ impl How {
             guarded: false,
             verified: false,
             outside: false,
+            own: false,
             direct: false,
             backend: Backend::Auto,
             format: None,
@@ -102,6 +104,16 @@ impl How {
     #[must_use]
     pub fn outside(mut self, outside: bool) -> Self {
         self.outside = outside;
+        self
+    }
+
+    /// Sets whether the number of an open file means any that this process has open. Otherwise it
+    /// means one that the process was started with: those that a process opens by itself are closed
+    /// when another program takes its place (`FD_CLOEXEC`), and their numbers come about by chance.
+    /// For callers that get the number from the code that opened the file.
+    #[must_use]
+    pub fn own_descriptors(mut self, own: bool) -> Self {
+        self.own = own;
         self
     }
 
@@ -181,6 +193,11 @@ impl How {
         self.guarded
     }
 
+    /// Whether open files of this process are meant as well.
+    pub(crate) fn takes_own(&self) -> bool {
+        self.own
+    }
+
     pub(crate) fn file_options(&self) -> FileOptions {
         let options = if self.writable {
             FileOptions::read_write()
@@ -234,7 +251,7 @@ impl ImageLocation {
     ///   where two formats can be seen in it.
     pub fn open_disk(&self, how: &How) -> DeviceResult<Opened> {
         let device = self.open_carrier(how)?;
-        let is_file = self.is_regular_file();
+        let is_file = self.is_regular_file(how);
         let (device, container) = self.look_into(device, how)?;
         Ok(Opened {
             device,
@@ -244,10 +261,10 @@ impl ImageLocation {
     }
 
     /// Returns whether it is a regular file of the host, which exists.
-    fn is_regular_file(&self) -> bool {
+    fn is_regular_file(&self, how: &How) -> bool {
         match self.carrier() {
             Carrier::File(path) => path.is_file(),
-            Carrier::Descriptor(number) => os::is_regular_file(*number),
+            Carrier::Descriptor(number) => os::is_regular_file(*number, how),
             _ => false,
         }
     }

@@ -10,7 +10,6 @@ use extant_blockdev::DeviceError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
-use rustix::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -94,18 +93,8 @@ impl Source {
                 })
             }
             Self::Descriptor(number) => {
-                // SAFETY: the number is not negative, and the descriptor is only duplicated: one
-                // that is not open is an error.
-                let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-                // One that is inherited, as an address with a number has to be.
-                let own = rustix::io::dup(borrowed).map_err(|e| {
-                    Failure {
-                        errno: e.raw_os_error(),
-                        ..Failure::invalid(format!("file descriptor {number}: {e}"))
-                    }
-                    .raise(py)
-                })?;
-                let location = ImageLocation::descriptor(own.as_raw_fd());
+                let location = ImageLocation::descriptor(number);
+                let how = how.own_descriptors(true);
                 let device = outside(py, || location.open(&how))?;
                 Ok(OpenImage {
                     device,

@@ -127,10 +127,6 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "text is made of bytes by a call into Python that has no safe wrapper",
     ),
     (
-        "crates/python/src/source.rs",
-        "open files of a Python program are known by number only",
-    ),
-    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),

@@ -12,6 +12,6 @@ pub(crate) fn open(number: i32, _how: &How) -> DeviceResult<FileDevice> {
 }
 
 /// Whether the descriptor is a regular file that is open: not known here.
-pub(crate) fn is_regular_file(_number: i32) -> bool {
+pub(crate) fn is_regular_file(_number: i32, _how: &How) -> bool {
     false
 }

@@ -16,6 +16,7 @@ use extant_blockdev::{DeviceError, DeviceResult, FileDevice};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{FdFlags, fcntl_getfd};
 use std::fs::File;
+use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -45,11 +46,19 @@ pub(crate) fn open(number: RawFd, how: &How) -> DeviceResult<FileDevice> {
                 .to_owned(),
         ));
     }
-    let file = inherited(number).map_err(refused)?;
     let system = |source| DeviceError::Open {
         op: "open",
         path: place.clone().into(),
         source,
+    };
+    let file = match shared(number, how) {
+        Ok(Some(file)) => file,
+        Ok(None) => {
+            return Err(refused(format!(
+                "no file is open there: have it opened, in a shell with {number}<>FILE"
+            )));
+        }
+        Err(e) => return Err(system(e)),
     };
     let flags = fcntl_getfl(&file).map_err(|e| system(e.into()))?;
     let access = flags & OFlags::ACCMODE;
@@ -105,30 +114,28 @@ pub(crate) fn open(number: RawFd, how: &How) -> DeviceResult<FileDevice> {
     options.adopt(file, place)
 }
 
-/// The open file, once more. One that this process opened by itself is not what is meant.
-fn inherited(number: RawFd) -> Result<File, String> {
-    let nothing =
-        || format!("no file is open there: have it opened, in a shell with {number}<>FILE");
+/// The open file, once more. One that this process opened by itself is what is meant only where
+/// that is said; `None` if it is not, or nothing is open.
+fn shared(number: RawFd, how: &How) -> io::Result<Option<File>> {
     if number < 0 {
-        return Err(nothing());
+        return Ok(None);
     }
     // SAFETY: the number is not -1, and nothing that is asked of it closes it or touches memory. A
     // number that is not open is an error of the first call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    let flags = fcntl_getfd(borrowed).map_err(|_| nothing())?;
-    if flags.contains(FdFlags::CLOEXEC) {
-        return Err(nothing());
+    match fcntl_getfd(borrowed) {
+        Err(_) if !how.takes_own() => Ok(None),
+        Ok(flags) if flags.contains(FdFlags::CLOEXEC) && !how.takes_own() => Ok(None),
+        Err(e) => Err(e.into()),
+        Ok(_) => borrowed.try_clone_to_owned().map(File::from).map(Some),
     }
-    borrowed
-        .try_clone_to_owned()
-        .map(File::from)
-        .map_err(|e| format!("it cannot be shared: {e}"))
 }
 
 /// Whether the descriptor is a regular file that is open.
-pub(crate) fn is_regular_file(number: RawFd) -> bool {
-    inherited(number)
+pub(crate) fn is_regular_file(number: RawFd, how: &How) -> bool {
+    shared(number, how)
         .ok()
+        .flatten()
         .and_then(|file| file.metadata().ok())
         .is_some_and(|found| found.is_file())
 }

@@ -88,6 +88,29 @@ fn what_the_process_opened_by_itself_is_not_meant() {
 }
 
 #[test]
+fn what_the_process_opened_by_itself_is_taken_where_that_is_said() {
+    let (_dir, path) = image();
+    let mut options = OpenOptions::new();
+    let own = options.read(true).write(true).open(&path);
+    let own = own.expect("the file");
+    let how = How::writing().own_descriptors(true);
+    let location = ImageLocation::descriptor(own.as_raw_fd());
+    let opened = location.open_disk(&how).expect("a device");
+    assert!(opened.is_file);
+    opened.device.write_at(100, b"new").expect("room");
+    drop(opened);
+    assert_eq!(
+        &std::fs::read(&path).expect("content")[100..104],
+        b"new\x07"
+    );
+    let e = ImageLocation::descriptor(9999).open(&how);
+    assert_eq!(e.expect_err("closed").errno(), 9);
+    // What is asked of it is the same.
+    let read = File::open(&path).expect("the file");
+    assert!(sentence(&read, &how).contains("open for reading only"));
+}
+
+#[test]
 fn the_lock_of_an_open_file_is_kept_as_it_is() {
     let (_dir, path) = image();
     let is_locked = || {
