@@ -52,6 +52,8 @@ struct extant_options {
     uint64_t offset;      /* byte at which the file system begins */
     uint64_t cache_bytes; /* memory for file data; 0 for a share of the machine's */
     const char *format;   /* what the image is, such as "raw", whatever it looks like; NULL to have that seen */
+    const extant_device *journal; /* the device of a journal that is on one of its own; NULL for none. Only for reading:
+                                     what waits in it is replayed into memory */
 };
 
 #define EXTANT_WRITABLE 1u
@@ -231,6 +233,23 @@ int extant_commit(extant_fs *fs);
 /* Makes everything durable that was done before. With EXTANT_TRANSACTION nothing is durable before extant_commit(). */
 int extant_sync(const extant_fs *fs);
 int extant_statfs(const extant_fs *fs, struct extant_space *space);
+/* How extant_bulkstat() tells about files. Set size to sizeof(struct extant_bulkstat). The functions
+ * are called from several threads at once, and anything but 0 from them ends the work. */
+struct extant_bulkstat {
+    size_t size;
+    int (*files)(void *user, const struct extant_stat *files, size_t count); /* the memory is the library's */
+    int (*failed)(void *user, const char *message); /* an inode cannot be read, and others follow; NULL: see below */
+    void *user;
+    uint32_t threads; /* 0 for as many as there are processors */
+    uint32_t flags;   /* 0 or EXTANT_BULKSTAT_CACHE */
+};
+
+#define EXTANT_BULKSTAT_CACHE 1u /* what is found stays in memory, for a caller that goes on to use the files */
+
+/* Tells about every file, whatever its names are, and about the file system's own, such as its journal, in no particular
+ * order: much faster than a walk. Files without names are left out. Returns how many there were. Without a function failed,
+ * the first thing that cannot be read is the error, once all files are told. */
+int64_t extant_bulkstat(const extant_fs *fs, const struct extant_bulkstat *how);
 /* What was mended when the file system was opened; zeros without EXTANT_MEND. */
 int extant_mended(const extant_fs *fs, struct extant_mended *mended);
 /* Returns 1 if where the content of a file lies was mended, so that it may not be what it was; 0 otherwise. */
@@ -466,6 +485,8 @@ struct extant_summary {
 /* Checks the file system on a device, which is only read. What is found is in the report, and no
  * error: 0 is returned if there is a report. flags: 0 or EXTANT_CHECK_.... */
 int extant_check(const extant_device *device, uint32_t flags, const struct extant_watch *watch, extant_report **report);
+/* Checks as extant_check() does, with the device that the journal is on, which is only read as well. */
+int extant_check_with_journal(const extant_device *device, const extant_device *journal, uint32_t flags, const struct extant_watch *watch, extant_report **report);
 /* Repairs the file system on a device. flags: 0 or EXTANT_REPAIR_.... What was there is kept in a
  * new file named undo, unless that is NULL. Nothing is written if files that can be read would be
  * lost (-EPERM), unless flags allow it. The work can be ended until it writes. */
@@ -504,6 +525,12 @@ int extant_minimum(const extant_device *device, const struct extant_watch *watch
  * are the long options of "extant tune" (docs/user/tune.md), such as "label=data". All are made or
  * none. */
 int extant_tune(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
+/* Has the file system on a device, which has no journal, use the one on another device, which
+ * "mke2fs -O journal_dev" makes. Linux finds that by its number, major and minor as in st_rdev. */
+int extant_add_journal(const extant_device *device, const extant_device *journal, uint32_t major, uint32_t minor, const struct extant_watch *watch);
+/* Takes away a journal on a device of its own, of which the file system was closed cleanly. journal
+ * may be NULL where that device is lost: otherwise it lists the file system no more. */
+int extant_remove_journal(const extant_device *device, const extant_device *journal, const struct extant_watch *watch);
 /* Stores what a setting is, as text without a zero byte; sizes as for extant_readlink(). extant(3)
  * lists the names, such as "label", "uuid" and "features". */
 int64_t extant_setting(const extant_device *device, const char *setting, void *value, size_t size);

@@ -83,6 +83,11 @@ impl Failure {
         )
     }
 
+    /// The sentence.
+    pub(crate) fn text(&self) -> &str {
+        &self.message
+    }
+
     /// Adds what the failure is about, in front.
     pub(crate) fn about(mut self, what: &dyn std::fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 /// Checks what is on a device.
 pub(crate) fn check(
     device: &SharedDevice,
+    journal: Option<&SharedDevice>,
     flags: u32,
     watching: &Watching,
 ) -> Result<Report, Failure> {
@@ -25,7 +26,8 @@ pub(crate) fn check(
     let options = Options::default()
         .as_is(flags & CHECK_AS_IS != 0)
         .verity(flags & CHECK_VERITY != 0);
-    let report = judge(&device, options, watching).map_err(Failure::from);
+    let journal = journal.map(|journal| watching.over(journal));
+    let report = judge(&device, journal.as_ref(), options, watching).map_err(Failure::from);
     watching.outcome(report.map(|report| Report::of_check(&report)))
 }
 
@@ -33,19 +35,22 @@ pub(crate) fn check(
 #[cfg(feature = "mend")]
 fn judge(
     device: &SharedDevice,
+    journal: Option<&SharedDevice>,
     options: Options,
     watching: &Watching,
 ) -> Result<extant_fsck::Report, Error> {
-    extant::mend::check(device, None, options, watching)
+    extant::mend::check(device, journal, options, watching)
 }
 
 #[cfg(not(feature = "mend"))]
 fn judge(
     device: &SharedDevice,
+    journal: Option<&SharedDevice>,
     options: Options,
     watching: &Watching,
 ) -> Result<extant_fsck::Report, Error> {
-    extant_fsck::check(Arc::clone(device), options, watching)
+    let journal = journal.map(Arc::clone);
+    extant_fsck::check_with_journal(Arc::clone(device), journal, options, watching)
 }
 
 /// Repairs what is on a device.

@@ -55,6 +55,8 @@ pub(crate) const QUOTA_USER: u32 = 0;
 pub(crate) const QUOTA_GROUP: u32 = 1;
 pub(crate) const QUOTA_PROJECT: u32 = 2;
 
+pub(crate) const BULKSTAT_CACHE: u32 = 1;
+
 pub(crate) const WARNING: u32 = 0;
 pub(crate) const ERROR: u32 = 1;
 pub(crate) const FATAL: u32 = 2;

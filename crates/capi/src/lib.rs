@@ -5,6 +5,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `abi` | the functions that C calls: each decodes, does one thing, and encodes |
+//! | `bulk` | all files at once |
 //! | `call` | what a failure becomes: a negative errno, its kind, and a sentence for the thread |
 //! | `checking` | checking, repairing, and taking a repair back |
 //! | `constants` | numbers that the header has as well |
@@ -32,6 +33,7 @@
 //! The header is written by hand and kept in step with `abi`, `constants` and `types` by a test.
 
 mod abi;
+mod bulk;
 mod call;
 mod checking;
 mod constants;
@@ -49,7 +51,7 @@ pub use abi::*;
 pub use device::Device;
 pub use report::Report;
 pub use types::{
-    AclEntry, DeviceOps, Dir, Entry, Extent, File, Finding, Fs, Glob, Mended, Options, Quota,
-    Space, Stat, Summary, Time, Walk, WalkEntry, Watch,
+    AclEntry, Bulkstat, DeviceOps, Dir, Entry, Extent, File, Finding, Fs, Glob, Mended, Options,
+    Quota, Space, Stat, Summary, Time, Walk, WalkEntry, Watch,
 };
 pub use watch::Token;

@@ -13,8 +13,9 @@ pub(crate) fn by_name(
     image: &Path,
     options: &Options,
     format: Option<&str>,
+    journal: Option<SharedDevice>,
 ) -> Result<Fs, Failure> {
-    let mount = mount_options(options)?;
+    let mount = mount_options(options, journal)?;
     let location = ImageLocation::parse(image)?;
     let how = how(options, format)?;
     if options.flags & TRANSACTION != 0 {
@@ -28,8 +29,12 @@ pub(crate) fn by_name(
 }
 
 /// Opens what is on a device.
-pub(crate) fn on_device(device: SharedDevice, options: &Options) -> Result<Fs, Failure> {
-    let mount = mount_options(options)?;
+pub(crate) fn on_device(
+    device: SharedDevice,
+    options: &Options,
+    journal: Option<SharedDevice>,
+) -> Result<Fs, Failure> {
+    let mount = mount_options(options, journal)?;
     if options.flags & TRANSACTION != 0 {
         let name = PathBuf::from(device.name());
         return Ok(staged(Transaction::open_device(device, name, mount)?));
@@ -41,10 +46,17 @@ pub(crate) fn on_device(device: SharedDevice, options: &Options) -> Result<Fs, F
     Ok(Fs(fs, None, Mended::default()))
 }
 
-fn mount_options(options: &Options) -> Result<MountOptions, Failure> {
+fn mount_options(
+    options: &Options,
+    journal: Option<SharedDevice>,
+) -> Result<MountOptions, Failure> {
     options.check_flags(WRITABLE | TRANSACTION | MEND)?;
     if options.flags & MEND != 0 && options.flags != MEND {
         let text = "EXTANT_MEND goes with no other flag: what it opens is only read";
+        return Err(Failure::invalid(text));
+    }
+    if journal.is_some() && options.writes() {
+        let text = "extant_options.journal is for reading only";
         return Err(Failure::invalid(text));
     }
     let mut mount = if options.writes() {
@@ -52,6 +64,7 @@ fn mount_options(options: &Options) -> Result<MountOptions, Failure> {
     } else {
         MountOptions::read_only()
     };
+    mount.journal_device = journal;
     if options.cache_bytes != 0 {
         mount.cache_bytes = Some(usize::try_from(options.cache_bytes).unwrap_or(usize::MAX));
     }
@@ -75,7 +88,9 @@ fn mended_at(
 
 #[cfg(feature = "mend")]
 fn mended_on(device: &SharedDevice, options: MountOptions) -> Result<Fs, Failure> {
-    let mended = extant::mend::mend(device, &extant::mend::MendOptions::default())?;
+    let mut how = extant::mend::MendOptions::default();
+    how.journal = options.journal_device.clone();
+    let mended = extant::mend::mend(device, &how)?;
     let fs = Filesystem::on_mended(&mended, options)?;
     Ok(Fs(fs, None, (&mended).into()))
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::call::Failure;
-use crate::types::{DeviceOps, Options, Watch};
+use crate::types::{Bulkstat, DeviceOps, Options, Watch};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -106,6 +106,12 @@ unsafe impl SizedInC for DeviceOps {
 // SAFETY: an integer, pointers, and a function that may be NULL, as the header asks of callers.
 unsafe impl SizedInC for Watch {
     const NAME: &'static str = "extant_watch";
+    const FIRST_VERSION: usize = size_of::<Self>();
+}
+
+// SAFETY: integers, a pointer, and functions that may be NULL, as the header asks of callers.
+unsafe impl SizedInC for Bulkstat {
+    const NAME: &'static str = "extant_bulkstat";
     const FIRST_VERSION: usize = size_of::<Self>();
 }
 

@@ -6,8 +6,9 @@ use crate::constants::MINIMUM;
 use crate::settings;
 use crate::watch::Watching;
 use extant::{ErrorsBehaviour, SharedDevice};
+use extant_format::features::{Compat, Feature};
 use extant_fsck::repair::resize::{self, Size};
-use extant_fsck::repair::tune::{self, words};
+use extant_fsck::repair::tune::{self, Settings, words};
 use extant_fsck::repair::{Options, Plan};
 use extant_fsck::{Severity, primary_superblock};
 use std::sync::Arc;
@@ -73,14 +74,103 @@ pub(crate) fn tune(
 ) -> Result<(), Failure> {
     let superblock = primary_superblock(&**device)?;
     let settings = settings::of_tune(given, &superblock)?;
-    let options: Options = options();
-    let planned = tune::plan(watching.over(device), &settings, options, watching);
-    let plan = watching.outcome(planned.map_err(Failure::from))?;
-    refuse_unsound(&plan)?;
+    let plan = planned(device, &settings, watching)?;
     if plan.changes.is_empty()? {
         return Ok(());
     }
     write(&plan, None, watching)
+}
+
+fn planned(
+    device: &SharedDevice,
+    settings: &Settings,
+    watching: &Watching,
+) -> Result<Plan, Failure> {
+    let options: Options = options();
+    let planned = tune::plan(watching.over(device), settings, options, watching);
+    let plan = watching.outcome(planned.map_err(Failure::from))?;
+    refuse_unsound(&plan)?;
+    Ok(plan)
+}
+
+/// Has a file system without a journal use the one on a device of its own, which Linux finds by its
+/// number. The journal lists the file system before that names the journal: what is cut off in
+/// between is put right by the same call.
+pub(crate) fn add_journal(
+    device: &SharedDevice,
+    journal: &SharedDevice,
+    (major, minor): (u32, u32),
+    watching: &Watching,
+) -> Result<(), Failure> {
+    if major > 0xfff || minor > 0xf_ffff {
+        let text =
+            format!("{major}:{minor} is no number of a device: as stat(2) has it in st_rdev");
+        return Err(Failure::invalid(text));
+    }
+    if journal.is_read_only() {
+        let name = journal.name();
+        return Err(extant::DeviceError::ReadOnly { device: name }.into());
+    }
+    let before = primary_superblock(&**device)?;
+    if before.has_compat(Compat::HAS_JOURNAL) {
+        if before.has_external_journal() && tune::holds_journal_of(&**journal, &before) {
+            return Ok(());
+        }
+        return Err(Failure::refused(
+            "the file system has a journal: take that away first",
+        ));
+    }
+    // As Linux encodes it: the minor number is around the major one.
+    let number = minor & 0xff | major << 8 | (minor & !0xff) << 12;
+    let settings = Settings {
+        features: vec![(Feature::Compat(Compat::HAS_JOURNAL), true)],
+        journal_device: Some(tune::external_journal(&**journal, number, &before)?),
+        ..Settings::default()
+    };
+    let plan = planned(device, &settings, watching)?;
+    plan.may_be_written()?;
+    watching.check()?;
+    tune::enlist(&**journal, before.uuid())?;
+    write(&plan, None, watching)
+}
+
+/// Takes away the journal that is on a device of its own. That device is told afterwards, where it
+/// is given.
+pub(crate) fn remove_journal(
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+    watching: &Watching,
+) -> Result<(), Failure> {
+    let before = primary_superblock(&**device)?;
+    if !before.has_external_journal() {
+        return Err(Failure::refused(
+            "the file system has no journal on a device of its own",
+        ));
+    }
+    if let Some(journal) = journal {
+        if !tune::holds_journal_of(&**journal, &before) {
+            return Err(Failure::refused(
+                "the device holds another journal than that of the file system",
+            ));
+        }
+        if journal.is_read_only() {
+            let name = journal.name();
+            return Err(extant::DeviceError::ReadOnly { device: name }.into());
+        }
+    }
+    let settings = Settings {
+        features: vec![(Feature::Compat(Compat::HAS_JOURNAL), false)],
+        ..Settings::default()
+    };
+    let plan = planned(device, &settings, watching)?;
+    write(&plan, None, watching)?;
+    let Some(journal) = journal else {
+        return Ok(());
+    };
+    let dismissed = tune::dismiss(&**journal, before.raw().journal_uuid, before.uuid());
+    dismissed.map_err(|e| {
+        Failure::from(e).adding("; the file system is changed, and the journal still lists it")
+    })
 }
 
 /// What a setting is, as text.

@@ -2,6 +2,7 @@
 
 use crate::call::Failure;
 use crate::constants::{EXTENT_UNWRITTEN, NOWHERE};
+use crate::device::Device;
 use crate::watch::Token;
 use extant::{DirEntry, Limits, Metadata, ReadDir, StatFs, Timestamp};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -130,6 +131,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// The word of the format that the image has; NULL to have it seen.
     pub format: *const c_char,
+    /// The device that the journal is on; NULL for none of its own.
+    pub journal: *const Device,
 }
 
 /// How far long work is, and what ends it: `struct extant_watch`.
@@ -151,6 +154,25 @@ pub struct Watch {
     pub user: *mut c_void,
     /// What ends the work; NULL for nothing.
     pub token: *const Token,
+}
+
+/// How to be told about all files: `struct extant_bulkstat`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bulkstat {
+    /// `sizeof` this structure as the caller knows it.
+    pub size: usize,
+    /// What is told about files, many at a time.
+    pub files:
+        Option<unsafe extern "C" fn(user: *mut c_void, files: *const Stat, count: usize) -> c_int>,
+    /// What is told why something cannot be read.
+    pub failed: Option<unsafe extern "C" fn(user: *mut c_void, message: *const c_char) -> c_int>,
+    /// What these are called with.
+    pub user: *mut c_void,
+    /// Threads; 0 for as many as there are processors.
+    pub threads: u32,
+    /// `EXTANT_BULKSTAT_CACHE`.
+    pub flags: u32,
 }
 
 /// Functions that a device is made of: `struct extant_device_ops`.

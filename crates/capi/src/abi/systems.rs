@@ -6,11 +6,13 @@
 )]
 #![expect(missing_docs, reason = "the header documents each")]
 
-use crate::call::{counted, done};
+use crate::bulk;
+use crate::call::{Failure, counted, done};
 use crate::device::{Device, part_of};
 use crate::open;
 use crate::pointers::{give, object, path, put, sized, taken, word};
-use crate::types::{Fs, Mended, Options, Space};
+use crate::types::{Bulkstat, Fs, Mended, Options, Space};
+use extant::SharedDevice;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -24,7 +26,8 @@ pub unsafe extern "C" fn extant_open(
     done(|| unsafe {
         give(fs, || {
             let options: Options = sized(options)?;
-            open::by_name(path(image)?, &options, word(options.format)?)
+            let journal = journal_of(&options);
+            open::by_name(path(image)?, &options, word(options.format)?, journal)
         })
     })
 }
@@ -41,9 +44,19 @@ pub unsafe extern "C" fn extant_open_device(
             let options: Options = sized(options)?;
             let device = Arc::clone(&object(device)?.0);
             let device = part_of(device, options.partition, options.offset)?;
-            open::on_device(device, &options)
+            open::on_device(device, &options, journal_of(&options))
         })
     })
+}
+
+/// The device of the journal, where one is named.
+///
+/// # Safety
+/// The journal of `options` is NULL or a handle.
+unsafe fn journal_of(options: &Options) -> Option<SharedDevice> {
+    // SAFETY: as the caller promises.
+    let journal = unsafe { options.journal.as_ref() };
+    journal.map(|journal| Arc::clone(&journal.0))
 }
 
 #[unsafe(no_mangle)]
@@ -80,6 +93,17 @@ pub unsafe extern "C" fn extant_sync(fs: *const Fs) -> c_int {
 pub unsafe extern "C" fn extant_statfs(fs: *const Fs, space: *mut Space) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| unsafe { put(space, object(fs)?.0.statfs()?.into()) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_bulkstat(fs: *const Fs, how: *const Bulkstat) -> i64 {
+    // SAFETY: as the header asks of callers.
+    counted(|| unsafe {
+        if how.is_null() {
+            return Err(Failure::null("struct extant_bulkstat"));
+        }
+        bulk::stat_all(&object(fs)?.0, &sized(how)?)
+    })
 }
 
 #[unsafe(no_mangle)]

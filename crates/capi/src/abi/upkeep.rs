@@ -58,7 +58,27 @@ pub unsafe extern "C" fn extant_check(
     done(|| unsafe {
         give(report, || {
             known("the flags of a check", flags, CHECK_AS_IS | CHECK_VERITY)?;
-            checking::check(&object(device)?.0, flags, &Watching::new(sized(watch)?))
+            let watching = Watching::new(sized(watch)?);
+            checking::check(&object(device)?.0, None, flags, &watching)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_check_with_journal(
+    device: *const Device,
+    journal: *const Device,
+    flags: u32,
+    watch: *const Watch,
+    report: *mut *mut Report,
+) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe {
+        give(report, || {
+            known("the flags of a check", flags, CHECK_AS_IS | CHECK_VERITY)?;
+            let journal = &object(journal)?.0;
+            let watching = Watching::new(sized(watch)?);
+            checking::check(&object(device)?.0, Some(journal), flags, &watching)
         })
     })
 }
@@ -164,6 +184,36 @@ pub unsafe extern "C" fn extant_tune(
     done(|| unsafe {
         let watching = Watching::new(sized(watch)?);
         tuning::tune(&object(device)?.0, &strings(settings), &watching)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_add_journal(
+    device: *const Device,
+    journal: *const Device,
+    major: u32,
+    minor: u32,
+    watch: *const Watch,
+) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe {
+        let watching = Watching::new(sized(watch)?);
+        let journal = &object(journal)?.0;
+        tuning::add_journal(&object(device)?.0, journal, (major, minor), &watching)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_remove_journal(
+    device: *const Device,
+    journal: *const Device,
+    watch: *const Watch,
+) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe {
+        let watching = Watching::new(sized(watch)?);
+        let journal = journal.as_ref().map(|journal| &journal.0);
+        tuning::remove_journal(&object(device)?.0, journal, &watching)
     })
 }
 

@@ -47,6 +47,7 @@ const TYPES_IN_C: &[(&str, &str)] = &[
     ("Quota", "struct extant_quota"),
     ("Finding", "struct extant_finding"),
     ("Summary", "struct extant_summary"),
+    ("Bulkstat", "struct extant_bulkstat"),
     ("DeviceOps", "struct extant_device_ops"),
     ("Watch", "struct extant_watch"),
 ];
@@ -199,7 +200,7 @@ fn every_structure_is_in_the_header_as_it_is() {
         let expected = format!("{} {{ {} }};", in_c(name), fields.join(" "));
         assert!(header.contains(&expected), "not in the header: {expected}");
     }
-    assert_eq!(found, 14);
+    assert_eq!(found, 15);
 }
 
 /// A member of a structure.

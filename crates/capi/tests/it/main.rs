@@ -1,8 +1,10 @@
 //! The C interface as C sees it.
 
 mod address;
+mod bulk;
 mod header;
 mod install;
+mod journal;
 mod misuse;
 mod owners;
 mod program;

@@ -25,6 +25,12 @@ static int nothing(void *user, void *buffer, size_t length, uint64_t offset)
     return 0;
 }
 
+static int count(void *user, const struct extant_stat *files, size_t count)
+{
+    (void)user;
+    return count == 0 || files[count - 1].ino == 0;
+}
+
 static int too_much(void *user, uint64_t *bytes)
 {
     (void)user;
@@ -38,6 +44,7 @@ int main(int argc, char **argv)
     struct extant_options flags = { .size = sizeof flags, .flags = 0x80000000u };
     struct extant_device_ops ops = { .size = sizeof ops };
     struct extant_watch watch = { .size = 0 };
+    struct extant_bulkstat all = { .size = sizeof all };
     struct { struct extant_options known; uint64_t later; } longer = { .known = { .size = sizeof longer }, .later = 1 };
     static const char *const no_value[] = { "label", NULL };
     static const char *const unknown[] = { "colour=red", NULL };
@@ -93,6 +100,16 @@ int main(int argc, char **argv)
     REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, 1));
     REFUSED(extant_get_quota(fs, EXTANT_QUOTA_GROUP + 9, 0, &quota));
     REFUSED(extant_set_quota(fs, EXTANT_QUOTA_USER, NULL));
+    REFUSED(extant_bulkstat(fs, NULL));
+    REFUSED(extant_bulkstat(fs, &all));
+    all.files = count;
+    REFUSED(extant_bulkstat(NULL, &all));
+    all.flags = 64;
+    REFUSED(extant_bulkstat(fs, &all));
+    all.flags = 0;
+    all.threads = 2;
+    if (extant_bulkstat(fs, &all) < 2)
+        return 11;
     if (extant_close(fs) != 0 || extant_close(NULL) != 0 || extant_commit(NULL) != 0)
         return 6;
 
@@ -113,6 +130,9 @@ int main(int argc, char **argv)
     if (extant_device_read(device, &byte, 1, 1 << 20) >= 0 || extant_device_write(device, &byte, 1, UINT64_MAX) >= 0)
         return 8;
     REFUSED(extant_open_device(NULL, NULL, &fs));
+    flags.flags = EXTANT_WRITABLE;
+    flags.journal = device;
+    REFUSED(extant_open(argv[1], &flags, &fs));
     REFUSED(extant_mkfs_device(device, no_value, NULL));
     REFUSED(extant_mkfs_device(device, unknown, NULL));
     REFUSED(extant_mkfs_device(device, wrong, NULL));
@@ -120,6 +140,10 @@ int main(int argc, char **argv)
     REFUSED(extant_check(device, 64, NULL, &report));
     REFUSED(extant_check(device, 0, &watch, &report));
     REFUSED(extant_check(NULL, 0, NULL, &report));
+    REFUSED(extant_check_with_journal(device, NULL, 0, NULL, &report));
+    REFUSED(extant_add_journal(device, NULL, 7, 0, NULL));
+    REFUSED(extant_add_journal(device, device, 1 << 12, 0, NULL));
+    REFUSED(extant_remove_journal(NULL, device, NULL));
     REFUSED(extant_repair(device, 64, NULL, NULL, &report));
     REFUSED(extant_token_new(NULL));
     if (extant_report_summary(NULL) != NULL || extant_report_entry(NULL, 0, 0) != NULL)
