@@ -33,6 +33,10 @@ type info struct {
 }
 
 func infoOf(name string, s *C.struct_extant_stat) *info {
+	return &info{name, statOf(s)}
+}
+
+func statOf(s *C.struct_extant_stat) Stat {
 	stat := Stat{
 		Ino:        uint64(s.ino),
 		Size:       uint64(s.size),
@@ -51,7 +55,7 @@ func infoOf(name string, s *C.struct_extant_stat) *info {
 	if s.btime.seconds != 0 || s.btime.nanoseconds != 0 {
 		stat.Btime = timeOf(s.btime)
 	}
-	return &info{name, stat}
+	return stat
 }
 
 func (i *info) Name() string       { return i.name }

@@ -56,91 +56,109 @@ type RepairOptions struct {
 // "size=1G", "label=data", "from=tree". What is there and was not made so is kept, unless
 // "force=yes" is among them. ctx ends the work.
 func Format(ctx context.Context, image string, settings ...string) error {
-	for _, text := range append(settings, image) {
-		if strings.ContainsRune(text, 0) {
-			return pathError("format", image, fs.ErrInvalid)
-		}
+	if strings.ContainsRune(image, 0) {
+		return pathError("format", image, fs.ErrInvalid)
 	}
 	name := C.CString(image)
 	defer C.free(unsafe.Pointer(name))
-	size := C.size_t(unsafe.Sizeof(name))
-	list := (*[1 << 16]*C.char)(C.calloc(C.size_t(len(settings)+1), size))
-	defer C.free(unsafe.Pointer(list))
-	if len(settings) >= len(list) {
-		return pathError("format", image, fs.ErrInvalid)
+	list, free, err := settingsInC(settings)
+	if err != nil {
+		return pathError("format", image, err)
 	}
+	defer free()
+	return pathError("format", image, watched(ctx, func(watch *C.struct_extant_watch) C.int {
+		return C.extant_mkfs(name, list, watch)
+	}))
+}
+
+// settingsInC gives settings as C has them, and what frees them.
+func settingsInC(settings []string) (**C.char, func(), error) {
+	for _, text := range settings {
+		if strings.ContainsRune(text, 0) {
+			return nil, nil, fs.ErrInvalid
+		}
+	}
+	// Of C's memory: it holds pointers to such. NULL is behind the last.
+	first := (**C.char)(C.calloc(C.size_t(len(settings)+1), C.size_t(unsafe.Sizeof((*C.char)(nil)))))
+	list := unsafe.Slice(first, len(settings))
 	for i, text := range settings {
 		list[i] = C.CString(text)
-		defer C.free(unsafe.Pointer(list[i]))
 	}
-	return pathError("format", image, watched(ctx, func(watch *C.struct_extant_watch) C.int {
-		return C.extant_mkfs(name, &list[0], watch)
-	}))
+	return first, func() {
+		for _, text := range list {
+			C.free(unsafe.Pointer(text))
+		}
+		C.free(unsafe.Pointer(first))
+	}, nil
 }
 
 // Check checks the file system in an image, which is only read. What is found is in the report.
 // ctx ends the work.
-func Check(ctx context.Context, image string) (*Report, error) {
-	var report *Report
-	err := onDevice(image, false, func(device *C.extant_device) error {
-		var found *C.extant_report
-		err := watched(ctx, func(watch *C.struct_extant_watch) C.int {
-			return C.extant_check(device, 0, watch, &found)
-		})
-		report = taken(found)
+func Check(ctx context.Context, image string) (report *Report, err error) {
+	err = onDevice("check", image, false, func(device *Device) (err error) {
+		report, err = device.Check(ctx)
 		return err
 	})
-	return report, pathError("check", image, err)
+	return report, err
 }
 
-// Repair repairs the file system in an image. ctx ends the work until it writes.
-func Repair(ctx context.Context, image string, options RepairOptions) (*Report, error) {
+// inC gives options as C has them, and what frees them.
+func (o RepairOptions) inC() (C.uint32_t, *C.char, func(), error) {
 	var flags C.uint32_t
 	for flag, on := range map[C.uint32_t]bool{
-		C.EXTANT_REPAIR_DRY_RUN:         options.DryRun,
-		C.EXTANT_REPAIR_ALLOW_LOSS:      options.AllowLoss,
-		C.EXTANT_REPAIR_DISCARD_JOURNAL: options.DiscardJournal,
+		C.EXTANT_REPAIR_DRY_RUN:         o.DryRun,
+		C.EXTANT_REPAIR_ALLOW_LOSS:      o.AllowLoss,
+		C.EXTANT_REPAIR_DISCARD_JOURNAL: o.DiscardJournal,
 	} {
 		if on {
 			flags |= flag
 		}
 	}
-	if strings.ContainsRune(options.Undo, 0) {
-		return nil, pathError("repair", options.Undo, fs.ErrInvalid)
+	if strings.ContainsRune(o.Undo, 0) {
+		return 0, nil, nil, fs.ErrInvalid
 	}
-	var undo *C.char
-	if options.Undo != "" {
-		undo = C.CString(options.Undo)
-		defer C.free(unsafe.Pointer(undo))
+	if o.Undo == "" {
+		return flags, nil, func() {}, nil
 	}
-	var report *Report
-	err := onDevice(image, !options.DryRun, func(device *C.extant_device) error {
-		var found *C.extant_report
-		err := watched(ctx, func(watch *C.struct_extant_watch) C.int {
-			return C.extant_repair(device, flags, undo, watch, &found)
-		})
-		report = taken(found)
+	undo := C.CString(o.Undo)
+	return flags, undo, func() { C.free(unsafe.Pointer(undo)) }, nil
+}
+
+// Repair repairs the file system in an image. ctx ends the work until it writes.
+func Repair(ctx context.Context, image string, options RepairOptions) (report *Report, err error) {
+	err = onDevice("repair", image, !options.DryRun, func(device *Device) (err error) {
+		report, err = device.Repair(ctx, options)
 		return err
 	})
-	return report, pathError("repair", image, err)
+	return report, err
+}
+
+// Resize gives the file system in an image another size in bytes, or with 0 as little as it can
+// have, and tells what it has then. The image has to have the bytes already ([os.Truncate]); what
+// it has behind a smaller file system may be cut off afterwards. ctx ends the work until it writes.
+func Resize(ctx context.Context, image string, bytes int64) (now int64, err error) {
+	err = onDevice("resize", image, true, func(device *Device) (err error) {
+		now, err = device.Resize(ctx, bytes)
+		return err
+	})
+	return now, err
+}
+
+// Tune changes settings of the file system in an image, all or none: "name=value" with the names of
+// the long options of "extant tune", such as "label=data". ctx ends the work until it writes.
+func Tune(ctx context.Context, image string, settings ...string) error {
+	return onDevice("tune", image, true, func(device *Device) error { return device.Tune(ctx, settings...) })
 }
 
 // onDevice opens an image as a device.
-func onDevice(image string, writes bool, do func(*C.extant_device) error) error {
-	if strings.ContainsRune(image, 0) {
-		return fs.ErrInvalid
-	}
-	name := C.CString(image)
-	defer C.free(unsafe.Pointer(name))
-	options, free := (&Options{Writable: writes}).inC()
-	defer free()
-	var device *C.extant_device
-	_, err := call(func() C.int64_t { return C.int64_t(C.extant_device_open(name, options, &device)) })
+func onDevice(op, image string, writes bool, do func(*Device) error) error {
+	device, err := OpenDevice(image, &Options{Writable: writes})
 	if err != nil {
-		return err
+		return renamed(err, op)
 	}
-	defer C.extant_device_close(device)
-	return do(device)
+	err = do(device)
+	device.Close()
+	return err
 }
 
 // watched does work that ctx ends. The error of work that was ended is that of ctx.
