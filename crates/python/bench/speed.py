@@ -4,8 +4,9 @@
     cargo build --release -p extant-python --example speed
     python crates/python/bench/speed.py --rust target/release/examples/speed
 
-Prints a table: what, seconds, and how it compares. Peers that are not installed are left out, and
-it says so. Everything is read from memory: images are read once before.
+Prints a table: what, seconds, and how it compares. Figures are medians of several runs, and what is
+compared takes turns. Peers that are not installed are left out, and it says so. Everything is read
+from memory: images are read once before.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import extant
 
@@ -24,13 +26,19 @@ RUNS = 5
 PIECE = 1 << 20
 
 
-def best(work: Callable[[], object], runs: int = RUNS) -> float:
-    times = []
+def timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def medians(works: Sequence[Callable[[], float]], runs: int = RUNS) -> list[float]:
+    """The median seconds of each work, which tells its own. They take turns."""
+    times: list[list[float]] = [[] for _ in works]
     for _ in range(runs):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    return min(times)
+        for work, seconds in zip(works, times, strict=True):
+            seconds.append(work())
+    return [statistics.median(seconds) for seconds in times]
 
 
 def line(what: str, seconds: float, compared: str = "") -> None:
@@ -58,17 +66,11 @@ def make(place: str, files: int, size: int) -> str:
     return path
 
 
-def rust(program: str | None, what: str, image: str) -> float | None:
-    if program is None:
-        return None
+def rust(program: str, what: str, image: str) -> float:
     return float(subprocess.check_output([program, what, image, "/big"], text=True))
 
 
 def reading(image: str, program: str | None, size: int) -> None:
-    pieces, all_at_once = rust(program, "read", image), rust(program, "whole", image)
-    for what, theirs in (("1 MiB at a time", pieces), ("all at once", all_at_once)):
-        if theirs:
-            line(f"read, Rust, {what}", theirs, f"{size / theirs / 1e9:.2f} GB/s")
     memory = bytearray(PIECE)
 
     def readinto() -> None:
@@ -85,14 +87,20 @@ def reading(image: str, program: str | None, size: int) -> None:
         with extant.open(image) as fs:
             fs.read_bytes("/big")
 
-    for what, work, theirs in (
-        ("readinto", readinto, pieces),
-        ("read(1 MiB), buffered", chunks, pieces),
-        ("read_bytes", whole, all_at_once),
+    for beside, works in (
+        ("read", {"readinto": readinto, "read(1 MiB), buffered": chunks}),
+        ("whole", {"read_bytes": whole}),
     ):
-        ours = best(work)
-        compared = f"{theirs / ours:.2f} of Rust" if theirs else f"{size / ours / 1e9:.2f} GB/s"
-        line(f"read, Python, {what}", ours, compared)
+        sides = [lambda work=work: timed(work) for work in works.values()]
+        if program is not None:
+            sides.append(lambda beside=beside: rust(program, beside, image))
+        found = medians(sides)
+        theirs = found[len(works)] if program is not None else None
+        if theirs:
+            line(f"read, Rust, {beside}", theirs, f"{size / theirs / 1e9:.2f} GB/s")
+        for what, ours in zip(works, found, strict=False):
+            compared = f"{theirs / ours:.2f} of Rust" if theirs else f"{size / ours / 1e9:.2f} GB/s"
+            line(f"read, Python, {what}", ours, compared)
 
 
 def walking(image: str, files: int) -> None:
@@ -101,7 +109,7 @@ def walking(image: str, files: int) -> None:
             return sum(len(names) for _, _, names in fs.walk("/"))
 
     assert ours() == files + 1
-    seconds = best(ours)
+    [seconds] = medians([lambda: timed(ours)])
     line("walk, extant", seconds, f"{files / seconds / 1e6:.2f} M files/s")
     for name, peer in (("dissect.extfs", dissect), ("pytsk3", pytsk)):
         try:
@@ -110,7 +118,9 @@ def walking(image: str, files: int) -> None:
             print(f"SKIPPED: {name} is not installed")
             continue
         assert count == files + 1, (name, count)
-        theirs = best(lambda peer=peer: peer(image), 1)
+        # Once more beside ours: they take long.
+        again, theirs = medians([lambda: timed(ours), lambda peer=peer: timed(lambda: peer(image))], 1)
+        seconds = max(seconds, again)
         line(f"walk, {name}", theirs, f"extant is {theirs / seconds:.1f} times as fast")
 
 
@@ -151,13 +161,13 @@ def pytsk(image: str) -> int:
 
 
 def inodes(image: str, program: str | None, files: int) -> None:
-    theirs = rust(program, "bulkstat", image)
-    if theirs:
+    if program is not None:
+        [theirs] = medians([lambda: rust(program, "bulkstat", image)])
         rate = f"{files / theirs / 1e6:.1f} M inodes/s"
         line("bulkstat, Rust, counting only, two threads", theirs, rate)
     with extant.open(image) as fs:
         found = len(fs.bulkstat(threads=2))
-        seconds = best(lambda: fs.bulkstat(threads=2), 10)
+        [seconds] = medians([lambda: timed(lambda: fs.bulkstat(threads=2))], 11)
     line("bulkstat, Python, two threads", seconds, f"{found / seconds / 1e6:.1f} M inodes/s")
     try:
         import numpy
@@ -165,7 +175,9 @@ def inodes(image: str, program: str | None, files: int) -> None:
         print("SKIPPED: numpy is not installed")
         return
     with extant.open(image) as fs:
-        seconds = best(lambda: numpy.asarray(fs.bulkstat(threads=2))["size"].sum(), 10)
+        [seconds] = medians(
+            [lambda: timed(lambda: numpy.asarray(fs.bulkstat(threads=2))["size"].sum())], 11
+        )
     rate = f"{found / seconds / 1e6:.1f} M inodes/s"
     line("bulkstat into NumPy, and a sum of sizes", seconds, rate)
 
