@@ -26,6 +26,9 @@ pub struct Options {
     /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it
     /// does all the same unless it is the superuser's mount that lets nobody else in.
     pub default_permissions: bool,
+    /// Whoever mounts, and nobody else, does with files what the superuser may (`fakeroot`): what is
+    /// recorded is what was asked for.
+    pub fakeroot: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on immediately.
     pub writeback: bool,
     /// What is read and written goes past the kernel's memory, which keeps no data of files but of
@@ -99,6 +102,7 @@ impl Default for Options {
             read_only: false,
             allow_other: false,
             default_permissions: true,
+            fakeroot: false,
             writeback: false,
             direct_io: false,
             seek_holes: false,
@@ -295,6 +299,7 @@ impl Options {
             ("allow_other", None) => self.allow_other = true,
             ("default_permissions", None) => self.default_permissions = true,
             ("no_default_permissions", None) => self.default_permissions = false,
+            ("fakeroot", None) => self.fakeroot = true,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
             ("direct_io", None) => self.direct_io = true,
@@ -385,6 +390,12 @@ impl Options {
             return Err(BadOption::new(
                 &format!("memory={mib}"),
                 format!("a mount with {threads} threads needs {least} at least"),
+            ));
+        }
+        if self.fakeroot && self.allow_other {
+            return Err(BadOption::new(
+                "fakeroot",
+                "nobody is checked, so nobody else may get in: leave allow_other out",
             ));
         }
         if self.no_replay && !self.read_only {
@@ -546,7 +557,8 @@ mod tests {
         );
         assert!(parsed("ro,noload").no_replay);
         assert!(parsed("ro,mend").check().is_ok());
-        for wrong in ["mend", "ro,mend,noload"] {
+        assert!(parsed("fakeroot").check().is_ok());
+        for wrong in ["mend", "ro,mend,noload", "fakeroot,allow_other"] {
             assert!(parsed(wrong).check().is_err(), "{wrong}");
         }
         for (refused, says) in [

@@ -27,6 +27,8 @@ Options of -o:
   allow_other\tLet other users use the mount, as far as its permissions allow them
   no_default_permissions\tLeave permissions unchecked where root mounts and lets no other user in: \
 files are made and removed faster. Not for what is exported, or a layer of an overlay
+  fakeroot\tLet the user who mounts, and nobody else, do with files what root may: change any of \
+them, give them to others, set set-user-ID. What is recorded is what was asked for
   dev, suid\tLet device nodes and set-user-ID work. Mounts that mount(8) makes for root have both, \
 unless it is given nodev or nosuid
   noexec\tLet no program be started

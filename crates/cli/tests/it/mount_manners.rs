@@ -1,19 +1,29 @@
-//! What a mount says to whoever looks after it: lists of mounts, a service manager, and a command
-//! that waits.
+//! What a mount is to whoever has it: lists of mounts, a service manager, a command that waits, and
+//! a user who is not root.
 
 use crate::mounting::{Mount, extant_that_hears_interrupts, wait_until};
-use crate::support::extant;
+use crate::support::{extant, ordinary_user};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::require;
+use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 fn text(path: &Path) -> String {
     path.to_str().expect("a name that is text").to_owned()
+}
+
+/// A directory of which nothing is left mounted, also when the test fails.
+pub(crate) struct MountedOn(pub(crate) PathBuf);
+
+impl Drop for MountedOn {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
 }
 
 /// The lines of `extant mount` that name a directory.
@@ -46,12 +56,12 @@ fn the_command_alone_lists_what_is_mounted() {
         assert_eq!(listed(&point), [""; 0]);
     }
     // A name that would be two lines is one.
-    let odd = mount.place.join("two\nlines");
-    fs::create_dir(&odd).unwrap();
-    extant(["mount", &image, odd.to_str().unwrap()]).ok();
+    let odd = MountedOn(mount.place.join("two\nlines"));
+    fs::create_dir(&odd.0).unwrap();
+    extant(["mount", &image, &text(&odd.0)]).ok();
     let all = extant(["mount"]).ok().text();
     assert!(all.contains("two\\nlines (rw"), "{all}");
-    extant(["umount", odd.to_str().unwrap()]).ok();
+    extant(["umount", &text(&odd.0)]).ok();
 }
 
 #[test]
@@ -143,4 +153,85 @@ fn unmounting_says_what_it_waits_for() {
         run.stderr
     );
     assert_clean(&mount.image());
+}
+
+/// A root file system's files, none of which an ordinary user may change.
+const ROOTS: &str = "\
+mkdir -p etc bin private; echo old > etc/hostname; chmod 600 etc/hostname; echo x > bin/su
+chmod 700 private; echo secret > private/key; chmod 000 private/key; chmod 755 . etc bin";
+
+#[test]
+fn a_user_changes_files_of_root_where_the_mount_is_told_so() {
+    require!(Root, Fuse, LoopDevices, KernelExt4);
+    let mount = Mount::new();
+    crate::comparing::changed(&text(&mount.image()), ROOTS);
+    let place = &mount.place;
+    // Makes the place one that a user may enter.
+    ordinary_user(place, "true").ok();
+    let (image, point) = (place.join("public/image"), place.join("public/root"));
+    fs::rename(mount.image(), &image).unwrap();
+    fs::create_dir(&point).unwrap();
+    for path in [&image, &point] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    let guard = MountedOn(point);
+    let (image, point) = (text(&image), text(&guard.0));
+    let change = "set -e; cat private/key; echo new > etc/hostname; chown 0:0 bin/su; chmod 4755 bin/su; \
+                  rm private/key; echo made > private/made; chown 7:8 private/made; mkdir private/dir; \
+                  ln -s dir private/link; chown -h 0:0 private/link; mv etc/hostname etc/name; \
+                  chmod 2770 private/dir; chown 0:5 private/dir";
+    let as_user = |script: &str| {
+        ordinary_user(place, "sh")
+            .args(["-c", &format!("cd \"$1\" && {{ {script}; }}"), "sh", &point])
+            .run()
+    };
+    let mounted = |options: &str| {
+        ordinary_user(place, "")
+            .args(["mount", "-o", options, &image, &point])
+            .ok();
+    };
+    let unmount = || ordinary_user(place, "").args(["umount", &point]).ok();
+
+    mounted("rw");
+    for line in [
+        "cat private/key",
+        "echo new > etc/hostname",
+        "chown 0:0 bin/su",
+    ] {
+        assert_ne!(as_user(line).code, 0, "{line}");
+    }
+    unmount();
+
+    mounted("fakeroot");
+    // Root is not that user.
+    assert!(fs::read_dir(&point).is_err());
+    let done = as_user(change);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.stdout, b"secret\n");
+    unmount();
+
+    assert_clean(Path::new(&image));
+    let seen = extant_testkit::mount::KernelMount::mount(
+        Path::new(&image),
+        extant_testkit::mount::Mode::ReadOnly,
+        "",
+    );
+    let stat = |path: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let about = fs::symlink_metadata(seen.path().join(path)).unwrap();
+        (about.uid(), about.gid(), about.mode() & 0o7777)
+    };
+    assert_eq!(stat("bin/su"), (0, 0, 0o4755));
+    assert_eq!(stat("etc/name"), (0, 0, 0o600));
+    assert_eq!(stat("private/made").0, 7);
+    assert_eq!(stat("private/made").1, 8);
+    assert_eq!(stat("private/dir"), (0, 5, 0o2770));
+    assert_eq!(stat("private/link"), (0, 0, 0o777));
+    assert!(!seen.path().join("private/key").exists());
+    let name = fs::read(seen.path().join("etc/name")).unwrap();
+    assert_eq!(name, b"new\n");
+    seen.unmount();
+
+    let run = extant(["mount", "-o", "fakeroot,allow_other", &image, &point]).fails(2);
+    assert!(run.stderr.contains("allow_other"), "{}", run.stderr);
 }

@@ -177,12 +177,12 @@ fn done(answered: Answer) -> Answer<usize> {
 }
 
 /// Refuses what is not [open](Open) to the user of a request. Where the kernel checks nothing,
-/// nobody but the superuser asks. A process that has the superuser's ID and acts for another user,
-/// as servers of files do, is refused names and rights, as far as it is asked for: what that user
-/// may do is not known here. Content is not asked for by the process that opens a file, so that
-/// this is no protection.
-fn check(opcode: Opcode, request: &Request<'_>) -> Answer {
-    if request.header.uid == SUPERUSER {
+/// nobody asks but the superuser, or the `user` who is taken for the superuser. A process that has
+/// that user's ID and acts for another one, as servers of files do, is refused names and rights, as
+/// far as it is asked for: what that other user may do is not known here. Content is not asked for
+/// by the process that opens a file, so that this is no protection.
+fn check(opcode: Opcode, request: &Request<'_>, user: u32) -> Answer {
+    if [SUPERUSER, user].contains(&request.header.uid) {
         return Ok(());
     }
     let is_open = match opcode.traits().open {
@@ -314,7 +314,7 @@ impl Answerer {
     fn answer_now(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let opcode = request.opcode.ok_or(Errno::NO_SYSCALL)?;
         if !self.agreed.checks {
-            check(opcode, request)?;
+            check(opcode, request, self.service.owner())?;
         }
         let dispatch = || self.dispatch(opcode, request, out);
         self.service.admit(opcode, caller(request), dispatch)

@@ -115,7 +115,8 @@ impl Channel {
         point: &Path,
         options: &Options,
     ) -> io::Result<(Self, MountId, Option<MissingBlockDevice>)> {
-        let checks = options.default_permissions || options.allow_other || !rights::is_superuser();
+        let is_asked = options.default_permissions || !rights::is_superuser();
+        let checks = options.allow_other || is_asked && !options.fakeroot;
         let acl = if options.allow_other {
             SessionACL::All
         } else {

@@ -14,7 +14,8 @@
 //! - Permissions are the kernel's business: it is told to check modes and access control lists
 //!   itself (`default_permissions`), with the caller's groups, which a daemon cannot know without
 //!   looking them up. Where only the superuser gets in and asks for that
-//!   (`no_default_permissions`), nobody checks.
+//!   (`no_default_permissions`), nobody checks. Nor where one user alone gets in, who asks to be
+//!   taken for the superuser (`fakeroot`): the image is that user's own.
 //! - Nobody else changes the file system, so what the kernel was told stays true until it changes
 //!   it.
 
@@ -292,6 +293,11 @@ impl Service {
     /// Has the metrics end with what this returns.
     pub(crate) fn telling_also(self, tells_also: Option<TellsAlso>) -> Self {
         Self { tells_also, ..self }
+    }
+
+    /// The user ID of the mount's process.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Returns what was done so far, as text.

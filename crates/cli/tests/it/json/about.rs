@@ -52,6 +52,7 @@ fn mounted(held: &mut Held) {
     let image = at(&mount.place, b"b\xffd");
     fs::rename(mount.image(), &image).expect("another name");
     let odd = at(&mount.place, b"d\xff");
+    let _detached = crate::mount_manners::MountedOn(odd.clone().into());
     fs::create_dir(&odd).expect("a directory");
     extant([OsStr::new("mount"), &image, &odd]).ok();
     let all = held.run(0, "mount", &[]);
