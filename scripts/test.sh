@@ -6,6 +6,11 @@ cd "$(dirname "$0")/.."
 
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
+# A first build has nothing to go on from, and keeps nothing for the next one, which takes time of its own.
+if [ ! -d "${CARGO_TARGET_DIR:-target}/debug/incremental" ]; then
+    export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+fi
+
 # The seeds of random tests are made from the code of the engine and its model: other ones whenever that changes, the same
 # when it is tested again.
 code_sum() {
