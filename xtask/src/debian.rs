@@ -19,15 +19,27 @@ pub(crate) const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// The directory that is the root, made by `debootstrap` where it is not there.
 pub(crate) fn root_tree(root: &Path) -> Done<PathBuf> {
+    tree(root, SUITE, &[&format!("--include={INCLUDED}")])
+}
+
+/// A root with nothing but what every Debian has, made by `debootstrap` where it is not there.
+pub(crate) fn clean_tree(root: &Path) -> Done<PathBuf> {
+    tree(root, &format!("{SUITE}-clean"), &[])
+}
+
+fn tree(root: &Path, name: &str, options: &[&str]) -> Done<PathBuf> {
     let dir = root.join("target/debian");
-    let (tree, new) = (dir.join(SUITE), dir.join("new"));
+    let (tree, new) = (dir.join(name), dir.join("new"));
     if !tree.exists() {
         let _ = fs::remove_dir_all(&new);
         make_dir(&dir)?;
         // Of one that is killed no mounts are left, through which files would be removed.
         let mut debootstrap = system("unshare");
         debootstrap.args(["--mount", "debootstrap"]);
-        debootstrap.args(["--variant=minbase", &format!("--include={INCLUDED}"), SUITE]);
+        debootstrap
+            .arg("--variant=minbase")
+            .args(options)
+            .arg(SUITE);
         succeed(debootstrap.arg(&new).arg(MIRROR))?;
         fs::rename(&new, &tree).map_err(|e| format!("{}: {e}", tree.display()))?;
     }

@@ -320,8 +320,11 @@ fn functions(map: &str) -> Vec<String> {
     functions.map(str::to_owned).collect()
 }
 
-/// The version of the workspace.
-fn version(manifest: &str) -> Done<String> {
+/// The version of the workspace, by its manifest.
+///
+/// # Errors
+/// A manifest without one.
+pub fn version(manifest: &str) -> Done<String> {
     let (_, rest) = manifest
         .split_once("[workspace.package]")
         .ok_or("Cargo.toml has no workspace")?;
@@ -332,17 +335,21 @@ fn version(manifest: &str) -> Done<String> {
     Ok(version.trim_matches('"').to_owned())
 }
 
+/// Shells that complete the command, and where below a prefix they look for that.
+pub const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/extant"),
+    ("zsh", "share/zsh/site-functions/_extant"),
+    ("fish", "share/fish/vendor_completions.d/extant.fish"),
+];
+
 /// Installs the program, its manual pages and what shells complete.
 fn program(root: &Path, plan: &Plan, program: &Path) -> Done<()> {
     plan.copy(program, "bin/extant", 0o755)?;
+    plan.link("../bin/extant", "sbin/mount.fuse.extant")?;
     let pages = plan.place("share/man/man1/extant.1")?;
     let dir = pages.parent().unwrap_or(&pages);
     succeed(Command::new(program).args(["man", "--dir"]).arg(dir))?;
-    for (shell, place) in [
-        ("bash", "share/bash-completion/completions/extant"),
-        ("zsh", "share/zsh/site-functions/_extant"),
-        ("fish", "share/fish/vendor_completions.d/extant.fish"),
-    ] {
+    for (shell, place) in COMPLETIONS {
         let script = succeed(Command::new(program).args(["completions", shell]))?;
         plan.write(place, script.as_bytes(), 0o644)?;
     }

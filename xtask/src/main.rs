@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`, `boot`, `builders`, `everywhere`, `packages`, `install`.
+//! `deleted`, `boot`, `builders`, `everywhere`, `packages`, `install`, `dist`.
 
 mod boot;
 mod builders;
@@ -10,12 +10,14 @@ mod conformance;
 mod crash;
 mod debian;
 mod deleted;
+mod dist;
 mod everywhere;
 mod guest;
 mod instructions;
 mod packages;
 mod programs;
 mod record;
+mod toolchain;
 mod verity;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +45,7 @@ Chores:
   builders  Disks that debos, vmdb2 and mkosi build by our programs
   chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   deleted   Files that Linux removed, and how many of them come back, beside extundelete and ext4magic
+  dist      What is given away: a static program, archives, deb, rpm, a container image, recipes
   everywhere
             Packages, other compilers, other systems and languages: what is too heavy for the test run
   geometry  Random options of mkfs beside mke2fs
@@ -148,6 +151,8 @@ fn main() -> ExitCode {
         Some("chains") => chains(&args[1..]),
         Some("deleted") if help => say(deleted::HELP),
         Some("deleted") => deleted::deleted(&root(), &args[1..]),
+        Some("dist") if help => say(dist::HELP),
+        Some("dist") => dist::dist(&root(), &args[1..]),
         Some("everywhere") if help => say(everywhere::HELP),
         Some("everywhere") => everywhere::everywhere(&root(), &args[1..]),
         Some("packages") if help => say(packages::HELP),

@@ -6,11 +6,13 @@
 //! | `python` | the Python package: a wheel, installed and tried |
 //! | `targets` | other processors and systems |
 //! | `go` | the module for Go |
+//! | `dist` | packages, by those that will take them |
 //!
 //! A step is a row of [`STEPS`]. Its result goes to its row of `docs/dev/everywhere.md`, so that a
 //! run of some steps leaves the others as they were.
 
 mod crates_io;
+mod dist;
 mod go;
 mod python;
 mod targets;
@@ -124,6 +126,11 @@ pub(crate) const STEPS: &[Step] = &[
         name: "go",
         shows: "the module for Go, over the static C library",
         run: go::go,
+    },
+    Step {
+        name: "dist",
+        shows: "archives, deb, rpm and container image are the same each time, and others take them",
+        run: dist::packages,
     },
 ];
 

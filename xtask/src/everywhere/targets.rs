@@ -1,14 +1,11 @@
 //! Other processors and other systems.
 //!
-//! What is built is chosen by the caller's toolchain: a target counts as there when its standard
-//! library is. With rustup that is `rustup target add TARGET`. `EXTANT_CROSS_CARGO` names another
-//! `cargo`, such as one that builds the standard library itself, with the arguments that this needs
-//! in `EXTANT_CROSS_ARGS` (`-Zbuild-std`). Every target then counts as there.
+//! What is built is chosen by the caller's toolchain ([`Toolchain`]): a target that it has not is
+//! skipped.
 
 use super::{Outcome, Site};
 use crate::programs::{Done, missing, succeed};
-use std::path::Path;
-use std::process::Command;
+use crate::toolchain::Toolchain;
 
 /// What is built where there is Linux.
 const LINUX: &[&str] = &[
@@ -140,19 +137,18 @@ fn of_each(
     what: &str,
     of: impl Fn(&Target) -> Result<Option<Vec<String>>, String>,
 ) -> Done<Outcome> {
-    let cross = Cross::find(site);
+    let toolchain = Toolchain::find();
     let (mut done, mut skipped) = (Vec::new(), Vec::new());
     for target in TARGETS {
         let arguments = match of(target) {
             Ok(None) => continue,
-            Ok(Some(arguments)) => cross.is_there(target).map(|()| arguments),
+            Ok(Some(arguments)) => is_there(&toolchain, target).map(|()| arguments),
             Err(why) => Err(why),
         };
         match arguments {
             Ok(arguments) => {
                 println!("{}", target.name);
-                cross
-                    .run(site, target, what, &arguments)
+                run(&toolchain, site, target, what, &arguments)
                     .map_err(|why| format!("{}: {why}", target.name))?;
                 done.push(target.name);
             }
@@ -173,92 +169,56 @@ fn of_each(
         seen.push_str("; not there: ");
         seen.push_str(&skipped.join(", "));
     }
-    let versions = site.version(cross.cargo(site).arg("--version"))?;
+    let versions = site.version(toolchain.cargo(site.root).arg("--version"))?;
     Ok(Outcome::Passed { seen, versions })
 }
 
-/// The toolchain for other targets.
-struct Cross {
-    /// Another cargo than the one that runs the chore.
-    cargo: Option<String>,
-    arguments: Vec<String>,
+/// What is missing for a target, if anything is.
+fn is_there(toolchain: &Toolchain, target: &Target) -> Result<(), String> {
+    if let Some(gcc) = target.gcc
+        && !missing(&[(gcc, gcc)]).is_empty()
+    {
+        return Err(format!("{gcc} is not installed"));
+    }
+    if toolchain.has(target.name) {
+        return Ok(());
+    }
+    Err(format!(
+        "its standard library is not there: rustup target add {}",
+        target.name
+    ))
 }
 
-impl Cross {
-    fn find(_site: &Site<'_>) -> Self {
-        let arguments = std::env::var("EXTANT_CROSS_ARGS").unwrap_or_default();
-        Self {
-            cargo: std::env::var("EXTANT_CROSS_CARGO").ok(),
-            arguments: arguments.split_whitespace().map(str::to_owned).collect(),
-        }
+/// Has cargo do something for a target.
+fn run(
+    toolchain: &Toolchain,
+    site: &Site<'_>,
+    target: &Target,
+    what: &str,
+    arguments: &[String],
+) -> Done<String> {
+    let mut cargo = toolchain.cargo(site.root);
+    cargo.arg(what).args(toolchain.arguments());
+    cargo.args(["--locked", "--target", target.name]);
+    cargo
+        .arg("--target-dir")
+        .arg(site.root.join("target/everywhere-cross"));
+    cargo.args(arguments);
+    let name = target.name.replace('-', "_");
+    if let Some(gcc) = target.gcc {
+        cargo.env(format!("CC_{name}"), gcc);
+        let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
+        cargo.env(linker, gcc);
     }
-
-    fn cargo(&self, site: &Site<'_>) -> Command {
-        match &self.cargo {
-            None => site.cargo(),
-            Some(cargo) => {
-                let mut cargo = Command::new(cargo);
-                cargo.current_dir(site.root);
-                // Those of the compiler that runs the chore.
-                cargo
-                    .env_remove("RUSTUP_TOOLCHAIN")
-                    .env_remove("CARGO")
-                    .env_remove("RUSTC");
-                cargo
-            }
-        }
+    if let Some(runner) = &target.runner {
+        let run = match runner.qemu {
+            Some(qemu) => format!("{qemu} -L {}", runner.libraries),
+            None => format!(
+                "{}/lib/ld-linux.so.2 --library-path {}/lib",
+                runner.libraries, runner.libraries
+            ),
+        };
+        cargo.env(format!("CARGO_TARGET_{}_RUNNER", name.to_uppercase()), run);
     }
-
-    fn is_there(&self, target: &Target) -> Result<(), String> {
-        if let Some(gcc) = target.gcc
-            && !missing(&[(gcc, gcc)]).is_empty()
-        {
-            return Err(format!("{gcc} is not installed"));
-        }
-        if self.cargo.is_some() {
-            return Ok(());
-        }
-        let mut rustc = Command::new("rustc");
-        let found = rustc.args(["--print", "target-libdir", "--target", target.name]);
-        match succeed(found) {
-            Ok(folder) if Path::new(folder.trim()).is_dir() => Ok(()),
-            _ => Err(format!(
-                "its standard library is not there: rustup target add {}",
-                target.name
-            )),
-        }
-    }
-
-    fn run(
-        &self,
-        site: &Site<'_>,
-        target: &Target,
-        what: &str,
-        arguments: &[String],
-    ) -> Done<String> {
-        let mut cargo = self.cargo(site);
-        cargo.arg(what).args(&self.arguments);
-        cargo.args(["--locked", "--target", target.name]);
-        cargo
-            .arg("--target-dir")
-            .arg(site.root.join("target/everywhere-cross"));
-        cargo.args(arguments);
-        let name = target.name.replace('-', "_");
-        if let Some(gcc) = target.gcc {
-            cargo.env(format!("CC_{name}"), gcc);
-            let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
-            cargo.env(linker, gcc);
-        }
-        if let Some(runner) = &target.runner {
-            let run = match runner.qemu {
-                Some(qemu) => format!("{qemu} -L {}", runner.libraries),
-                None => format!(
-                    "{}/lib/ld-linux.so.2 --library-path {}/lib",
-                    runner.libraries, runner.libraries
-                ),
-            };
-            cargo.env(format!("CARGO_TARGET_{}_RUNNER", name.to_uppercase()), run);
-        }
-        succeed(&mut cargo)
-    }
+    succeed(&mut cargo)
 }

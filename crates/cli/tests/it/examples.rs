@@ -497,6 +497,51 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
         "cargo xtask everywhere installs the wheel",
     ),
     (
+        "docs/user/install.md",
+        "# apt install",
+        "cargo xtask everywhere installs the package",
+    ),
+    (
+        "docs/user/install.md",
+        "# dnf install",
+        "cargo xtask everywhere installs the package",
+    ),
+    (
+        "docs/user/install.md",
+        "$ sha256sum",
+        "cargo xtask everywhere unpacks the archive",
+    ),
+    (
+        "docs/user/install.md",
+        "# ln -s /usr/local",
+        "it changes the machine; crates/cli tests the helper of mount(8)",
+    ),
+    (
+        "docs/user/install.md",
+        "$ skopeo copy",
+        "it needs a container engine; cargo xtask everywhere unpacks the image",
+    ),
+    (
+        "docs/user/install.md",
+        "$ brew install",
+        "it needs Homebrew or Nix; cargo xtask everywhere has the recipes read",
+    ),
+    (
+        "docs/user/install.md",
+        "$ cargo install",
+        "it builds a release",
+    ),
+    (
+        "docs/user/install.md",
+        "# cargo xtask install",
+        "it builds a release; crates/capi tests the chore",
+    ),
+    (
+        "docs/user/install.md",
+        "$ rustup target add",
+        "it builds a release; cargo xtask everywhere makes the packages",
+    ),
+    (
         "docs/user/performance.md",
         "cargo run",
         "crates/bench tests its command line",
