@@ -435,7 +435,11 @@ impl Geometry {
         match self.backups {
             Backups::All => true,
             Backups::Two(two) => two.contains(&group),
-            Backups::Sparse => group == 1 || [3, 5, 7].iter().any(|base| is_power_of(group, *base)),
+            // All of these are odd.
+            Backups::Sparse => {
+                group % 2 == 1
+                    && (group == 1 || [3, 5, 7].iter().any(|base| is_power_of(group, *base)))
+            }
         }
     }
 

@@ -66,7 +66,9 @@ impl FixedBuilder {
                 reserved.push(behind.min(end)..header.reserved_gdt.end.min(end));
             }
         }
-        self.ranges.sort_unstable_by_key(|(range, _)| range.start);
+        // Two rows that are in order already, but where tables were moved: a sort by merging is
+        // done with them in one pass.
+        self.ranges.sort_by_key(|(range, _)| range.start);
         for pair in self.ranges.windows(2) {
             let [(before, _), (after, group)] = pair else {
                 continue;
@@ -92,7 +94,7 @@ impl Fixed {
     }
 
     fn of(mut ranges: Vec<Range<u64>>) -> Self {
-        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in ranges {
             match merged.last_mut() {
