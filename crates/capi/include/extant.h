@@ -258,7 +258,7 @@ int extant_is_in_doubt(const extant_fs *fs, const char *file);
 /* Names. */
 
 int extant_stat(const extant_fs *fs, const char *file, struct extant_stat *stat);
-/* The same; a symbolic link at the end is not followed. */
+/* Looks at a symbolic link at the end itself, which extant_stat() follows. */
 int extant_lstat(const extant_fs *fs, const char *file, struct extant_stat *stat);
 int extant_mkdir(const extant_fs *fs, const char *dir, uint32_t mode);
 int extant_rmdir(const extant_fs *fs, const char *dir);
@@ -449,7 +449,8 @@ void extant_glob_close(extant_glob *glob);
  * lists them. At a path a file comes into being, or is replaced, when it is complete. What is in
  * the place and was not made here is kept (-EEXIST), unless "force=yes" is among the settings. */
 int extant_mkfs(const char *image, const char *const *settings, const struct extant_watch *watch);
-/* The same on a device: as large as that, unless settings say otherwise. */
+/* Makes a file system on a device, with the settings of extant_mkfs(): as large as the device,
+ * unless they say otherwise. */
 int extant_mkfs_device(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
 
 /* What was found, mended, or would be lost. */

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
 //! | [`clock`] | the time of day |
+//! | `event` | what is told while it runs |
 //! | `mutants` | mistakes that a test must find |
 //! | `meta` | the metadata block cache, numbers of transactions, seals |
 //! | `volume` | what is true of an open image |
@@ -47,6 +48,6 @@ mod store_tests;
 pub use extant_store::mutants;
 #[cfg(not(feature = "mutants"))]
 use extant_store::mutants;
-pub use extant_store::{alloc, clock, error, journal, meta, volume};
+pub use extant_store::{alloc, clock, error, event, journal, meta, volume};
 
 pub use error::{Error, InPlace, Place, Result};

@@ -56,7 +56,7 @@ impl Drop for Open {
             return;
         };
         if let Err(e) = ops::release(self.fs.fs(), held) {
-            tracing::warn!("a file without names was not deleted: {e}");
+            extant_core::event!(warn, "a file without names was not deleted: {e}");
         }
     }
 }

@@ -65,6 +65,8 @@
 //! | `formats` | no | images in formats: qcow2, VHD, VMDK, Android sparse, compressed |
 //! | `remote` | no | images behind HTTP and in object stores, by their URLs |
 //! | `tls` | no | NBD through TLS |
+//! | `io-uring` | no | direct transfers through io_uring, on Linux; without it each is a system call |
+//! | `tracing` | no | what goes wrong where no call can say it, and what replay did, as events of the crate `tracing` |
 //! | `mkfs` | no | making file systems: [`Filesystem::format`](crate::Filesystem), and the module `mkfs` |
 //! | `check` | no | checking and repairing: `Filesystem::check`, and the module `check` |
 //! | `tar` | no | putting tar archives into a file system: the module `import`; taking them out ([`export::to_tar`]) needs no feature |

@@ -60,7 +60,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // Nobody is left to hear of it: a program that wants to know closes explicitly.
         if let Err(e) = self.fs.close() {
-            tracing::error!("the file system was not closed cleanly: {e}");
+            extant_core::event!(error, "the file system was not closed cleanly: {e}");
         }
     }
 }

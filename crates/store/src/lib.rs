@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
 //! | [`clock`] | the time of day |
+//! | [`event`] | what is told while it runs |
 //! | `mutants` | mistakes that a test must find |
 //! | [`meta`] | the metadata block cache, numbers of transactions, seals |
 //! | [`volume`] | what is true of an open image |
@@ -20,6 +21,7 @@
 pub mod alloc;
 pub mod clock;
 pub mod error;
+pub mod event;
 pub mod journal;
 pub mod meta;
 pub mod mutants;

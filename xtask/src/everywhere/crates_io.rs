@@ -42,7 +42,7 @@ pub(super) fn publish(site: &Site<'_>) -> Done<Outcome> {
 const LIBRARIES: &[(&str, &str)] = &[
     (
         "extant",
-        "check,formats,mend,mkfs,remote,tar,tls,unstable,verity",
+        "check,formats,io-uring,mend,mkfs,remote,tar,tls,tracing,unstable,verity",
     ),
     ("extant-capi", "formats,remote,tls"),
     ("extant-fuse", ""),

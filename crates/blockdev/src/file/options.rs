@@ -10,14 +10,15 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum Backend {
     /// As the environment variable `EXTANT_IO` says (`system` or `io_uring`, which then is a wish).
-    /// Otherwise through io_uring where transfers go past the page cache and the host allows it,
-    /// and by system calls where not.
+    /// Otherwise through io_uring where transfers go past the page cache, the host allows it and
+    /// the build has it (feature `io-uring`), and by system calls where not.
     #[default]
     Auto,
     /// By a system call each.
     System,
     /// Through io_uring: batches as a whole, and large direct transfers in pieces. Opening fails
-    /// where the host does not allow it, and on systems other than Linux.
+    /// where the host does not allow it, on systems other than Linux, and without the feature
+    /// `io-uring`.
     IoUring,
 }
 

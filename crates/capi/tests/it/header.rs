@@ -181,6 +181,17 @@ fn every_function_has_a_version_and_is_on_the_page() {
 }
 
 #[test]
+fn each_comment_of_the_header_stands_alone() {
+    let comments = HEADER.lines().filter_map(|line| line.split_once("/*"));
+    let mut count = 0;
+    for (_, comment) in comments {
+        count += 1;
+        assert!(!comment.trim_start().starts_with("The same"), "{comment}");
+    }
+    assert!(count > 100, "{count} comments were found");
+}
+
+#[test]
 fn every_structure_is_in_the_header_as_it_is() {
     let header = plain_header();
     let mut rest = TYPES;

@@ -242,7 +242,7 @@ impl Claim {
         while !bell.wait(self.interval) {
             let lost = lost()?;
             if let Err(error) = self.renew_once() {
-                tracing::error!(%error, "the claim on the file system is lost");
+                crate::event!(error, %error, "the claim on the file system is lost");
                 lost(error);
                 return None;
             }

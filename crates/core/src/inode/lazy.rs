@@ -63,7 +63,7 @@ impl Fs {
                 .start(1)
                 .and_then(|handle| held.live().update(&handle, |_| ()));
             if let Err(error) = written {
-                tracing::debug!(%error, "a time of access to inode {} was lost", held.ino());
+                crate::event!(debug, %error, "a time of access to inode {} was lost", held.ino());
             }
         }
     }

@@ -55,7 +55,7 @@ impl Fs {
                     if e.is_corruption()
                         || matches!(e, Error::Unsupported { .. } | Error::InvalidInput(_)) =>
                 {
-                    tracing::warn!(inode = live.ino().get(), error = %e, "an orphan stays");
+                    crate::event!(warn, inode = live.ino().get(), error = %e, "an orphan stays");
                     if e.is_corruption() {
                         self.report(&e);
                     }
@@ -66,7 +66,8 @@ impl Fs {
             *count += 1;
         }
         if recovered != Recovered::default() {
-            tracing::info!(
+            crate::event!(
+                info,
                 deleted = recovered.deleted,
                 truncated = recovered.truncated,
                 failed = recovered.failed,
@@ -171,7 +172,7 @@ impl Search<'_> {
     }
 
     fn give_up(&mut self, error: &Error) {
-        tracing::warn!(%error, "a note of an orphan is left out");
+        crate::event!(warn, %error, "a note of an orphan is left out");
         self.fs.report(error);
         self.failed += 1;
     }

@@ -43,7 +43,7 @@ impl Fs {
             result = result.and(claim.release());
         }
         if let Err(error) = &result {
-            tracing::error!(%error, "the file system could not be closed cleanly");
+            crate::event!(error, %error, "the file system could not be closed cleanly");
         }
         result
     }

@@ -36,7 +36,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         if let Err(error) = self.thaw_now() {
-            tracing::error!(%error, "the file system could not be thawed");
+            crate::event!(error, %error, "the file system could not be thawed");
         }
     }
 }

@@ -191,7 +191,7 @@ impl Drop for Held {
         if let Some(keeper) = self.0.as_ref().and_then(|kept| kept.keeper.as_ref())
             && let Err(error) = keeper.release()
         {
-            tracing::warn!(%error, "the claim on the file system was not given back");
+            crate::event!(warn, %error, "the claim on the file system was not given back");
         }
     }
 }

@@ -25,7 +25,8 @@ impl Fs {
     /// file system that is only read; [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
     pub(super) fn replay(&self, options: &MountOptions) -> Result<(SharedDevice, Vec<Notice>)> {
         let (recovery, log) = self.recover_log(options)?;
-        tracing::info!(
+        crate::event!(
+            info,
             transactions = recovery.transaction_count,
             blocks = recovery.blocks.len(),
             "replayed the journal into memory"

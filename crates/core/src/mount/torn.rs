@@ -46,13 +46,16 @@ pub(super) fn find_superblock(device: &SharedDevice, options: &MountOptions) -> 
     }
     match superblock_in_log(device, options) {
         Ok(Some(superblock)) => {
-            tracing::warn!("the superblock is torn; the one in the journal is used");
+            crate::event!(
+                warn,
+                "the superblock is torn; the one in the journal is used"
+            );
             let torn = Some(Notice::SuperblockTorn);
             Ok(Found { superblock, torn })
         }
         Ok(None) => Err(error),
         Err(why) => {
-            tracing::debug!(%why, "the superblock is torn, and the journal does not help");
+            crate::event!(debug, %why, "the superblock is torn, and the journal does not help");
             Err(error)
         }
     }

@@ -76,7 +76,8 @@ pub(super) fn settle(device: &SharedDevice, claims: bool) -> Result<Option<u64>>
     let guarded = held.guard(SharedDevice::clone(device));
     let placed = waiting.put_in_place(&*guarded, &mut held);
     placed.map_err(|e| held.why(e, |e| e))?;
-    tracing::info!(
+    crate::event!(
+        info,
         blocks = waiting.entries.len(),
         "put changes in place that waited"
     );

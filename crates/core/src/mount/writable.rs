@@ -236,7 +236,8 @@ impl Fs {
         }
         let recovery = recovery?;
         let home = recovery.write_home(&log)?;
-        tracing::info!(
+        crate::event!(
+            info,
             transactions = recovery.transaction_count,
             blocks = home.blocks,
             "replayed the journal"

@@ -55,7 +55,7 @@ fn note(fs: &Fs, policy: AccessPolicy, held: &Held) {
             .and_then(|handle| held.live().update(&handle, set))
     };
     if let Err(error) = noted {
-        tracing::debug!(%error, "the time of access to inode {} was not noted", held.ino());
+        crate::event!(debug, %error, "the time of access to inode {} was not noted", held.ino());
     }
 }
 

@@ -117,7 +117,7 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
         .update(handle, |inode| inode.disk_mut().links = 0)
         .and_then(|()| fs.orphan_add(handle, new.live()));
     if let Err(e) = undone {
-        tracing::error!("inode {} was not given back: {e}", new.ino());
+        crate::event!(error, "inode {} was not given back: {e}", new.ino());
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn reap(fs: &Fs) {
         return;
     };
     if let Err(error) = fs.reap() {
-        tracing::error!(%error, "an inode without names was not deleted");
+        crate::event!(error, %error, "an inode without names was not deleted");
     }
 }
 

@@ -115,7 +115,7 @@ pub(super) fn drop_name(
 /// not.
 fn told(victim: &Held, deleted: Result<()>) {
     if let Err(error) = deleted {
-        tracing::error!(%error, "inode {} was not deleted", victim.ino());
+        crate::event!(error, %error, "inode {} was not deleted", victim.ino());
     }
 }
 

@@ -150,7 +150,7 @@ impl File {
                 // It owned inodes when the file system was opened, and had no entry.
                 None => {
                     let kind = self.kind.name();
-                    tracing::warn!(kind, id, "the quota file does not count this owner");
+                    crate::event!(warn, kind, id, "the quota file does not count this owner");
                     continue;
                 }
             };

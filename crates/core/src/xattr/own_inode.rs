@@ -152,7 +152,7 @@ fn add_reference(handle: &Handle<'_>, held: &Held) -> Result<bool> {
 /// What is wrong with such an inode is reported; what refers to it goes all the same.
 pub(super) fn release(handle: &Handle<'_>, ino: Ino) {
     if let Err(error) = try_release(handle, ino) {
-        tracing::error!(%error, "the attribute value in inode {ino} was not given up");
+        crate::event!(error, %error, "the attribute value in inode {ino} was not given up");
         if error.is_corruption() {
             handle.fs().report(&error);
         }

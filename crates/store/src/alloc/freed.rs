@@ -158,7 +158,7 @@ impl Alloc {
         for of_group in extents.chunk_by(|a, b| a.0 == b.0) {
             // Cannot fail: the group is in memory as long as they wait.
             if let Err(error) = self.return_extents(of_group) {
-                tracing::error!(%error, "freed blocks cannot be returned to their group");
+                crate::event!(error, %error, "freed blocks cannot be returned to their group");
             }
         }
     }
@@ -172,7 +172,7 @@ impl Alloc {
             let bytes = u64::from(len) << size.log2();
             // A hint: what comes of it concerns nobody.
             if let Err(error) = self.volume.device().discard(offset, bytes) {
-                tracing::debug!(%error, "the device cannot discard");
+                crate::event!(debug, %error, "the device cannot discard");
                 return;
             }
         }

@@ -47,7 +47,7 @@ impl Journal {
     /// Reports that a structure was found corrupt, or that the device failed, in the course of a
     /// change. Never waits; any lock may be held.
     pub fn report(&self, error: &Error) {
-        tracing::error!(%error, "the file system has an error");
+        crate::event!(error, %error, "the file system has an error");
         self.state.note_error(error);
         self.unwritten.store(true, Ordering::Release);
         match self.volume.errors() {
@@ -61,7 +61,7 @@ impl Journal {
     /// The device failed a commit or a checkpoint: the journal stops.
     pub fn stop(&self, cause: &Error) {
         if self.aborted.get().is_none() {
-            tracing::error!(error = %cause, "the journal stops");
+            crate::event!(error, error = %cause, "the journal stops");
             self.state.note_error(cause);
         }
         self.flushes.failed(cause);
@@ -81,7 +81,7 @@ impl Journal {
             return;
         }
         if let Err(error) = self.write_records() {
-            tracing::warn!(%error, "the error could not be recorded");
+            crate::event!(warn, %error, "the error could not be recorded");
         }
     }
 

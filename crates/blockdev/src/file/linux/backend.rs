@@ -5,8 +5,9 @@
 //! nothing faster.
 
 use super::FileDevice;
+use super::Rings;
 use super::direct::DirectFile;
-use super::uring::{Job, Outcome, Rings, Through};
+use super::jobs::{Job, Outcome, Through};
 use crate::file::Backend;
 use crate::request::run_inline;
 use crate::{BlockDevice, DeviceError, DeviceResult, Done, Request};

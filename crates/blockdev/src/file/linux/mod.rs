@@ -8,7 +8,9 @@
 //! | `replace.rs` | [`hold_for_replacing`]: files that another file takes the name of |
 //! | `direct.rs` | transfers past the page cache, whatever the caller's alignment |
 //! | `backend.rs` | system calls or io_uring, and what goes through which |
-//! | `uring.rs` | rings of io_uring |
+//! | `jobs.rs` | what a ring of io_uring is given |
+//! | `uring.rs` | rings of io_uring (feature `io-uring`) |
+//! | `without_uring.rs` | what stands for them where there are none |
 //!
 //! # Invariants
 //! - A device open for writing holds an exclusive `flock` on the file, so that no two programs
@@ -17,10 +19,14 @@
 
 mod backend;
 mod direct;
+mod jobs;
 mod mounted;
 mod open;
 mod replace;
+#[cfg(feature = "io-uring")]
 mod uring;
+#[cfg(not(feature = "io-uring"))]
+mod without_uring;
 
 pub use replace::{HeldFile, hold_for_replacing};
 
@@ -37,7 +43,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "io-uring")]
 use uring::Rings;
+#[cfg(not(feature = "io-uring"))]
+use without_uring::Rings;
 
 /// Most slices that Linux takes in one vectored transfer.
 const MAX_SLICES: usize = 1024;

@@ -12,11 +12,12 @@
 //! - A ring that may have something left in it is closed, not kept.
 #![allow(unsafe_code)]
 
+use super::jobs::{Job, Outcome, Through};
 use extant_sync::{LockClass, Mutex, Rank};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -38,36 +39,6 @@ const USED: [u8; 5] = [
     opcode::Writev::CODE,
     opcode::Fsync::CODE,
 ];
-
-/// Which of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Through {
-    /// The page cache.
-    Cache = 0,
-    /// Past it.
-    Direct = 1,
-}
-
-/// One piece of work.
-#[derive(Debug)]
-pub(super) enum Job<'b, 's> {
-    Read(u64, &'b mut [u8]),
-    Write(u64, &'b [u8]),
-    ReadMany(u64, &'b mut [IoSliceMut<'s>]),
-    WriteMany(u64, &'b [IoSlice<'s>]),
-    /// A barrier: see [`Request`](crate::Request).
-    Flush,
-}
-
-/// How a job ended.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// So many bytes were transferred, which may be fewer than asked for.
-    Moved(usize),
-    Failed(io::Error),
-    /// Not begun: something before a barrier failed.
-    Cancelled,
-}
 
 /// Rings for the same files.
 #[derive(Debug)]

@@ -141,7 +141,7 @@ fn seal_alone(fs: &Fs, held: &Held, seal: &mut dyn Seal) -> Result<Option<Seq>> 
         .and_then(|()| protect(fs, held));
     sealed.inspect_err(|_| {
         if let Err(e) = take_back(fs, held) {
-            tracing::warn!(inode = held.ino().get(), error = %e, "hashes behind a file stay");
+            crate::event!(warn, inode = held.ino().get(), error = %e, "hashes behind a file stay");
         }
     })
 }

@@ -171,7 +171,7 @@ impl Replay<'_> {
             let image = held.snapshot();
             if !image.flags().contains(InodeFlags::EXTENTS) {
                 // Linux does not change such maps either.
-                tracing::warn!(%ino, "fast commits of a file without extents are left out");
+                crate::event!(warn, %ino, "fast commits of a file without extents are left out");
                 continue;
             }
             let mut plan = Plan::default();

@@ -113,7 +113,7 @@ pub(super) fn apply(
     if overlay.memory_bytes() > most {
         return Err(too_large());
     }
-    tracing::info!(records = count, "applied fast commits");
+    crate::event!(info, records = count, "applied fast commits");
     Ok(overlay)
 }
 
