@@ -4,12 +4,11 @@ use crate::export::{Missing, Unread};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
 use extant_core::Place;
+use extant_core::error::kind_of;
 use extant_format::FormatError;
-#[cfg(feature = "mkfs")]
-use extant_format::errno::ENOSPC;
-#[cfg(feature = "check")]
-use extant_format::errno::EOPNOTSUPP;
-use extant_format::errno::{EEXIST, EINVAL, EIO, ELOOP, EUCLEAN};
+use extant_format::errno::{
+    EACCES, EEXIST, EINVAL, EIO, ELOOP, ENOENT, ENOSPC, EOPNOTSUPP, EUCLEAN,
+};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -122,7 +121,7 @@ impl ImageError {
     /// Returns the kind of [`io::Error`] that this is.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
-        io::Error::from_raw_os_error(self.errno()).kind()
+        kind_of(self.errno())
     }
 
     /// Returns whether a structure of the image breaks the format.
@@ -277,7 +276,7 @@ impl Error {
     pub fn kind(&self) -> io::ErrorKind {
         match &self.cause {
             Cause::Host { source, .. } => source.kind(),
-            _ => io::Error::from_raw_os_error(self.errno()).kind(),
+            _ => kind_of(self.errno()),
         }
     }
 }
@@ -301,9 +300,15 @@ fn errno_of(e: &(dyn std::error::Error + 'static)) -> i32 {
 
 /// The error number of what the operating system refused, or of what was refused in its place.
 fn errno_of_host(source: &io::Error) -> i32 {
-    source.raw_os_error().unwrap_or(match source.kind() {
+    // Other systems have numbers of their own.
+    let number = source.raw_os_error().filter(|_| cfg!(target_os = "linux"));
+    number.unwrap_or(match source.kind() {
         io::ErrorKind::AlreadyExists => EEXIST,
         io::ErrorKind::InvalidInput => EINVAL,
+        io::ErrorKind::NotFound => ENOENT,
+        io::ErrorKind::PermissionDenied => EACCES,
+        io::ErrorKind::StorageFull => ENOSPC,
+        io::ErrorKind::Unsupported => EOPNOTSUPP,
         _ => EIO,
     })
 }

@@ -101,9 +101,9 @@
 //! | `verity` | comparing content with the hashes of fs-verity (feature `verity`) |
 //! | `protect` | protecting files by fs-verity (feature `verity`) |
 //! | [`errno`] | error numbers of Linux |
-//! | [`export`] | taking many files out: to a directory, or as a tar archive |
+//! | [`export`] | taking many files out: to a directory (on Linux), or as a tar archive |
 //! | [`compare`] | what differs between two trees |
-//! | [`sync`] | making a directory of the host like one of an image |
+//! | `sync` | making a directory of the host like one of an image, on Linux |
 //!
 //! # Paths
 //!
@@ -215,6 +215,7 @@ mod read_dir;
 mod remove;
 mod scouts;
 mod spool;
+#[cfg(target_os = "linux")]
 pub mod sync;
 mod transaction;
 #[cfg(feature = "verity")]

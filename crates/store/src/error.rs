@@ -6,7 +6,7 @@
 
 use extant_blockdev::{Content, DeviceError};
 use extant_format::errno::{
-    E2BIG, EACCES, EBADF, EBADMSG, EBUSY, EDQUOT, EEXIST, EFBIG, EINVAL, EIO, EISDIR, ELOOP,
+    self, E2BIG, EACCES, EBADF, EBADMSG, EBUSY, EDQUOT, EEXIST, EFBIG, EINVAL, EIO, EISDIR, ELOOP,
     EMLINK, ENAMETOOLONG, ENODATA, ENOENT, ENOKEY, ENOSPC, ENOTDIR, ENOTEMPTY, EOPNOTSUPP, EPERM,
     ERANGE, EROFS, ESTALE, EUCLEAN, EXDEV,
 };
@@ -353,8 +353,43 @@ impl From<JournalError> for Error {
 impl From<Error> for io::Error {
     /// Keeps the message; the kind is that of the errno.
     fn from(e: Error) -> Self {
-        let kind = Self::from_raw_os_error(e.errno()).kind();
-        Self::new(kind, e)
+        Self::new(kind_of(e.errno()), e)
+    }
+}
+
+/// The kind of an error of the standard library that an error number of Linux stands for, on
+/// whatever system.
+#[must_use]
+pub fn kind_of(number: i32) -> io::ErrorKind {
+    if cfg!(target_os = "linux") {
+        io::Error::from_raw_os_error(number).kind()
+    } else {
+        kind_by_table(number)
+    }
+}
+
+/// What [`kind_of`] is where the system's own numbers are others.
+fn kind_by_table(number: i32) -> io::ErrorKind {
+    match number {
+        errno::ENOENT => io::ErrorKind::NotFound,
+        errno::EPERM | errno::EACCES => io::ErrorKind::PermissionDenied,
+        errno::E2BIG => io::ErrorKind::ArgumentListTooLong,
+        errno::EBUSY => io::ErrorKind::ResourceBusy,
+        errno::EEXIST => io::ErrorKind::AlreadyExists,
+        errno::EXDEV => io::ErrorKind::CrossesDevices,
+        errno::ENOTDIR => io::ErrorKind::NotADirectory,
+        errno::EISDIR => io::ErrorKind::IsADirectory,
+        errno::EINVAL => io::ErrorKind::InvalidInput,
+        errno::EFBIG => io::ErrorKind::FileTooLarge,
+        errno::ENOSPC => io::ErrorKind::StorageFull,
+        errno::EROFS => io::ErrorKind::ReadOnlyFilesystem,
+        errno::EMLINK => io::ErrorKind::TooManyLinks,
+        errno::ENAMETOOLONG => io::ErrorKind::InvalidFilename,
+        errno::ENOTEMPTY => io::ErrorKind::DirectoryNotEmpty,
+        errno::EOPNOTSUPP => io::ErrorKind::Unsupported,
+        errno::ESTALE => io::ErrorKind::StaleNetworkFileHandle,
+        errno::EDQUOT => io::ErrorKind::QuotaExceeded,
+        _ => io::ErrorKind::Other,
     }
 }
 
@@ -362,6 +397,19 @@ impl From<Error> for io::Error {
 mod tests {
     use super::*;
     use extant_format::{Expected, Structure};
+
+    #[test]
+    fn numbers_stand_for_the_same_kinds_on_every_system() {
+        for number in 1..134 {
+            let (here, elsewhere) = (kind_of(number), kind_by_table(number));
+            // Other kinds have no name yet, or no number that the engine gives.
+            let is_named = elsewhere != io::ErrorKind::Other;
+            assert!(
+                !is_named || here == elsewhere,
+                "{number}: {here}, {elsewhere}"
+            );
+        }
+    }
 
     #[test]
     fn corruption_names_the_place_and_the_evidence() {

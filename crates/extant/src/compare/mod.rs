@@ -3,6 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `side` | one of the two trees: its directories, and what is known of its files |
+//! | `host` | directories and files of the host, on Linux |
+//! | `no_host` | what stands for them elsewhere |
 //! | `difference` | [`Difference`]: what is told |
 //! | `aspects` | [`Aspects`]: what is compared |
 //! | `attributes` | what one file has besides content, compared |
@@ -25,6 +27,8 @@ mod aspects;
 mod attributes;
 mod content;
 mod difference;
+#[cfg_attr(not(target_os = "linux"), path = "no_host.rs")]
+mod host;
 mod side;
 mod stream;
 mod tree;

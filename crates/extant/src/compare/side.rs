@@ -1,6 +1,6 @@
 //! One of the two trees: its directories, and what is known of its files.
 
-use super::Which;
+use super::{Which, host};
 use crate::path::LastLink;
 use crate::read_dir::{Listing, is_sound_name, join};
 use crate::{Cause, DeviceNumber, Error, FileType, Filesystem, Result, Timestamp};
@@ -8,18 +8,8 @@ use extant_core::inode::Inode;
 use extant_core::ops;
 use extant_format::Ino;
 use extant_format::inode::InodeFlags;
-use extant_host::Statx;
-use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Mode, OFlags, RawDir};
-use rustix::io::Errno;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Bytes of entries of a directory that are read at once.
-const NAMES_AT_ONCE: usize = 32 << 10;
-/// The most that Linux returns of names, or of a value, of extended attributes.
-const MOST_XATTRS: usize = 64 << 10;
 
 /// A tree to be compared: at a path of an image, or of the host. A symbolic link at the end of the
 /// path is followed.
@@ -69,41 +59,23 @@ pub(super) struct Names {
     list: List,
 }
 
-/// Names in order.
-#[derive(Default)]
-pub(super) struct HostNames {
-    bytes: Vec<u8>,
-    /// Where each begins, and its length.
-    names: Vec<(usize, u16)>,
-}
-
-impl HostNames {
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        self.names.get(index).map(|name| self.name(*name))
-    }
-
-    fn name(&self, (at, len): (usize, u16)) -> &[u8] {
-        self.bytes.get(at..at + usize::from(len)).unwrap_or(&[])
-    }
-}
-
 enum List {
     Image(Listing),
-    Host(OwnedFd, HostNames),
+    Host(host::Directory),
 }
 
 impl Names {
     pub(super) fn len(&self) -> usize {
         match &self.list {
             List::Image(listing) => listing.len(),
-            List::Host(_, names) => names.names.len(),
+            List::Host(dir) => dir.len(),
         }
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&[u8]> {
         match &self.list {
             List::Image(listing) => listing.get(index).map(|(name, _)| name),
-            List::Host(_, names) => names.get(index),
+            List::Host(dir) => dir.get(index),
         }
     }
 
@@ -138,7 +110,8 @@ impl Side {
     }
 
     /// Takes what is at and below a path of the host. Owners and devices are those that `fakeroot`
-    /// or `pseudo` show, where this process runs under one of them.
+    /// or `pseudo` show, where this process runs under one of them. On systems other than Linux
+    /// comparing with it fails.
     #[must_use]
     pub fn host(path: impl AsRef<Path>) -> Self {
         Self {
@@ -179,20 +152,7 @@ impl Side {
     pub(super) fn begin(&self) -> Result<(PathBuf, Found)> {
         let found = match &self.tree {
             Tree::Image(fs) => Found::of_inode(fs, fs.inode(&self.start, LastLink::Follow)?),
-            Tree::Host => {
-                let look = |path: &Path| {
-                    let found = extant_host::statx(CWD, path.as_os_str().as_bytes());
-                    found.map_err(|errno| Error::host("look at", path, errno))
-                };
-                let found = look(&self.start)?;
-                if FileType::from_mode_bits(found.stx_mode) != Some(FileType::Symlink) {
-                    return Ok((self.start.clone(), Found::of_host(&found)));
-                }
-                let end = std::fs::canonicalize(&self.start)
-                    .map_err(|e| Error::host("look at", &*self.start, e))?;
-                let found = look(&end)?;
-                return Ok((end, Found::of_host(&found)));
-            }
+            Tree::Host => return host::begin(&self.start),
         };
         Ok((self.start.clone(), found))
     }
@@ -205,12 +165,9 @@ impl Side {
                 let error = outcome.err().map(|e| Error::engine(path, e));
                 (List::Image(listing), error)
             }
-            _ => match host_names(path) {
-                Ok((dir, names)) => (List::Host(dir, names), None),
-                Err(errno) => {
-                    let error = Error::host("read the directory", path, errno);
-                    (List::Image(Listing::default()), Some(error))
-                }
+            _ => match host::Directory::read(path) {
+                Ok(dir) => (List::Host(dir), None),
+                Err(error) => (List::Image(Listing::default()), Some(error)),
             },
         };
         let path = path.to_owned();
@@ -233,20 +190,11 @@ impl Side {
                 let inode = inode.map_err(|e| Error::engine(names.path_of(name), e))?;
                 Ok(Found::of_inode(fs, inode))
             }
-            (_, List::Host(dir, _)) => match extant_host::statx(dir, name) {
-                Ok(found) => {
-                    // Where it cannot be told like this, they are read by path.
-                    let has_none = || extant_host::has_no_xattrs(dir, name).unwrap_or(false);
-                    Ok(Found {
-                        has_no_xattrs: xattrs_matter && has_none(),
-                        ..Found::of_host(&found)
-                    })
-                }
-                Err(errno) => Err(Error::host("look at", names.path_of(name), errno)),
-            },
+            (_, List::Host(dir)) => dir.look(name, || names.path_of(name), xattrs_matter),
             // The host has lists of the host.
             (Tree::Host, List::Image(_)) => {
-                Err(Error::host("look at", names.path_of(name), Errno::NOENT))
+                let why = std::io::ErrorKind::NotFound;
+                Err(Error::host("look at", names.path_of(name), why))
             }
         }
     }
@@ -258,9 +206,7 @@ impl Side {
                 .fs()
                 .read_link(&inside.inode)
                 .map_err(|e| Error::engine(path, e)),
-            _ => rustix::fs::readlinkat(CWD, path, Vec::new())
-                .map(|target| target.into_bytes())
-                .map_err(|errno| Error::host("read the symbolic link", path, errno)),
+            _ => host::target(path),
         }
     }
 
@@ -278,8 +224,7 @@ impl Side {
                 });
                 read.map_err(|e| Error::engine(path, e))?;
             }
-            _ => host_xattrs(path.as_os_str().as_bytes(), &mut all)
-                .map_err(|errno| Error::host("read the attributes of", path, errno))?,
+            _ => host::xattrs(path, &mut all)?,
         }
         all.sort_unstable();
         Ok(all)
@@ -308,30 +253,6 @@ impl Found {
         }
     }
 
-    fn of_host(found: &Statx) -> Self {
-        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-        Self {
-            // The system has no other kinds.
-            kind: FileType::from_mode_bits(found.stx_mode).unwrap_or(FileType::Regular),
-            permissions: found.stx_mode & 0o7777,
-            owner: (found.stx_uid, found.stx_gid),
-            size: found.stx_size,
-            modified: Timestamp {
-                secs: found.stx_mtime.tv_sec,
-                nanos: found.stx_mtime.tv_nsec,
-            },
-            has_nanos: true,
-            names: found.stx_nlink.into(),
-            device: DeviceNumber {
-                major: found.stx_rdev_major,
-                minor: found.stx_rdev_minor,
-            },
-            number: (device, found.stx_ino),
-            inside: None,
-            has_no_xattrs: false,
-        }
-    }
-
     pub(super) fn is_dir(&self) -> bool {
         self.kind == FileType::Directory
     }
@@ -351,56 +272,4 @@ impl Which {
             Self::Second => second,
         }
     }
-}
-
-/// The names of a directory of the host, sorted.
-fn host_names(path: &Path) -> std::result::Result<(OwnedFd, HostNames), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = extant_host::open(path, flags, Mode::empty())?;
-    let mut all = HostNames::default();
-    let mut buffer = Vec::with_capacity(NAMES_AT_ONCE);
-    let mut entries = RawDir::new(&dir, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        // The system has no longer ones.
-        if let (false, Ok(len)) = (matches!(name, b"." | b".."), u16::try_from(name.len())) {
-            all.names.push((all.bytes.len(), len));
-            all.bytes.extend_from_slice(name);
-        }
-    }
-    let mut names = std::mem::take(&mut all.names);
-    names.sort_unstable_by(|one, other| all.name(*one).cmp(all.name(*other)));
-    all.names = names;
-    Ok((dir, all))
-}
-
-/// Adds names and values of the extended attributes of a file of the host, which is not followed.
-/// Where there can be none there are none.
-fn host_xattrs(path: &[u8], all: &mut Vec<(Vec<u8>, Vec<u8>)>) -> std::result::Result<(), Errno> {
-    // Most files have none, or some short ones.
-    let mut names = vec![0; 1024];
-    let len = loop {
-        match extant_host::llistxattr(path, &mut names) {
-            Ok(len) => break len,
-            Err(Errno::NOTSUP) => return Ok(()),
-            Err(Errno::RANGE) if names.len() < MOST_XATTRS => names.resize(MOST_XATTRS, 0),
-            Err(errno) => return Err(errno),
-        }
-    };
-    let names = names.get(..len).unwrap_or(&[]);
-    let names = names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty());
-    let mut value = Vec::new();
-    for name in names {
-        value.resize(MOST_XATTRS, 0);
-        match extant_host::lgetxattr(path, name, &mut value) {
-            Ok(len) => all.push((name.to_vec(), value.get(..len).unwrap_or(&[]).to_vec())),
-            // Gone meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }

@@ -2,11 +2,9 @@
 
 use super::Which;
 use super::content::{Job, Outcome};
+use super::host::Reading;
 use super::side::{Found, Side, Tree};
 use crate::{Error, Result};
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
 use std::path::Path;
 
 /// Bytes of each file that are compared at once.
@@ -15,7 +13,7 @@ pub(super) const PIECE: usize = 256 << 10;
 /// A file to read.
 enum Open<'a> {
     Image(crate::File),
-    Host(&'a Path, OwnedFd),
+    Host(Reading<'a>),
 }
 
 impl<'a> Open<'a> {
@@ -23,16 +21,7 @@ impl<'a> Open<'a> {
         if let (Tree::Image(fs), Some(inside)) = (&side.tree, &found.inside) {
             return fs.open_same(inside.inode.id(), path).map(Self::Image);
         }
-        let failed = |errno| Error::host("open", path, errno);
-        // Should a pipe have taken the file's place, opening it does not wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = extant_host::open(path, flags, Mode::empty()).map_err(failed)?;
-        let now = rustix::fs::fstat(&file).map_err(failed)?;
-        if now.st_ino != found.number.1 || now.st_size.cast_unsigned() != found.size {
-            let changed = std::io::Error::other("it was changed while it was compared");
-            return Err(Error::host("compare", path, changed));
-        }
-        Ok(Self::Host(path, file))
+        Reading::open(path, found).map(Self::Host)
     }
 
     /// Fills the buffer, all of which the file has.
@@ -42,15 +31,12 @@ impl<'a> Open<'a> {
             let from = at + done as u64;
             let read = match self {
                 Self::Image(file) => file.read_at(rest, from)?,
-                Self::Host(path, file) => match rustix::io::pread(file, rest, from) {
-                    Err(Errno::INTR) => continue,
-                    read => read.map_err(|errno| Error::host("read", *path, errno))?,
-                },
+                Self::Host(file) => file.read_at(rest, from)?,
             };
             if read == 0 {
                 let path = match self {
                     Self::Image(file) => file.path(),
-                    Self::Host(path, _) => path,
+                    Self::Host(file) => file.path(),
                 };
                 let shorter = std::io::Error::other("it became shorter while it was compared");
                 return Err(Error::host("compare", path, shorter));
@@ -64,13 +50,7 @@ impl<'a> Open<'a> {
     fn next_data(&self, at: u64) -> Result<Option<u64>> {
         match self {
             Self::Image(file) => file.seek_data(at),
-            Self::Host(path, file) => match rustix::fs::seek(file, SeekFrom::Data(at)) {
-                Ok(data) => Ok(Some(data)),
-                Err(Errno::NXIO) => Ok(None),
-                // Some file systems do not know their holes.
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
-                Err(errno) => Err(Error::host("read", *path, errno)),
-            },
+            Self::Host(file) => file.seek_data(at),
         }
     }
 }
