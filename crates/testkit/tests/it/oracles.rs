@@ -8,6 +8,19 @@ use extant_testkit::tree::{Entry, Kind};
 use extant_testkit::{oracle, require};
 
 #[test]
+fn what_e2fsck_would_change_is_not_clean_whatever_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("t.ext4");
+    oracle::mke2fs(&image, 8 << 20, &["-t", "ext4"]);
+    oracle::check_clean(&image).unwrap();
+    // In the future.
+    oracle::debugfs_write(&image, &["ssv mtime 20400101000000"]);
+    let output = oracle::e2fsck(&image, &["-fn"]);
+    assert_eq!(output.code, 0, "{output}");
+    assert!(oracle::check_clean(&image).unwrap_err().contains("? no"));
+}
+
+#[test]
 fn dumpe2fs_fields_and_groups_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("t.ext4");
