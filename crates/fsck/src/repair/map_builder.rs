@@ -11,6 +11,9 @@ use extant_format::{Ino, Lblk, Pblk, indirect};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
+/// So many extents behind one tell whether its length is wrong.
+const LOOKED_AT: usize = 8;
+
 /// The data runs that can still be made out in a map, ascending and inside the file system. What a
 /// reader of the map as it is finds comes first; what else is in it fills the gaps: first what lies
 /// where the nodes above say.
@@ -19,9 +22,12 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
     if !inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(readable);
     }
+    let end = inode.size.div_ceil(volume.block_size().bytes().into());
     let mut salvage = Salvage {
         volume,
+        end,
         runs: BTreeMap::new(),
+        too_long: Vec::new(),
         astray: Vec::new(),
         seen: HashSet::new(),
     };
@@ -29,8 +35,10 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
         salvage.take(run);
     }
     salvage.node(&inode.map, extent::MAX_DEPTH, 0..extent::LBLK_END)?;
+    for run in std::mem::take(&mut salvage.too_long) {
+        salvage.take_part(run);
+    }
     // What lies astray and behind the end of the file is no part of it that anybody has missed.
-    let end = inode.size.div_ceil(volume.block_size().bytes().into());
     for run in std::mem::take(&mut salvage.astray) {
         if u64::from(run.lblk) + u64::from(run.len) <= end {
             salvage.take(run);
@@ -41,8 +49,12 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
 
 struct Salvage<'a> {
     volume: &'a Volume,
+    /// How many blocks the size of the file says there are.
+    end: u64,
     /// By their first logical block; none overlaps another.
     runs: BTreeMap<u32, Run>,
+    /// What begins where the nodes above say, and ends behind that.
+    too_long: Vec<Run>,
     /// What lies elsewhere than the nodes above say.
     astray: Vec<Run>,
     seen: HashSet<Pblk>,
@@ -59,8 +71,12 @@ impl Salvage<'_> {
             return Ok(());
         }
         if node.is_leaf() {
-            for extent in node.extents() {
-                self.extent(&extent, &range);
+            let extents: Vec<Extent> = node.extents().collect();
+            let mut rest = &extents[..];
+            while let Some((extent, after)) = rest.split_first() {
+                let len = self.len_of(extent, after);
+                self.extent(&Extent { len, ..*extent }, &range);
+                rest = after;
             }
             return Ok(());
         }
@@ -80,6 +96,42 @@ impl Salvage<'_> {
         Ok(())
     }
 
+    /// How many blocks an extent maps that is followed by others in its node. Where its length is
+    /// what is wrong, it ends where the next of them begins, in the file or on the device.
+    fn len_of(&self, extent: &Extent, after: &[Extent]) -> u32 {
+        let physical = self.volume.physical();
+        let (first, own) = (extent.lblk.get(), extent.pblk.get());
+        let own_end = own.saturating_add(extent.len.into());
+        let mut covered = 0;
+        // In blocks from its first one.
+        let (mut next, mut shared) = (extent.len, u64::MAX);
+        for other in after.iter().take(LOOKED_AT) {
+            let (start, block) = (other.lblk.get(), other.pblk.get());
+            if other.len == 0 || !physical.contains(&block) {
+                continue;
+            }
+            if start > first && u64::from(start) < extent.end() {
+                covered += 1;
+                next = next.min(start - first);
+            }
+            if block > own && block < own_end {
+                shared = shared.min(block - own);
+            }
+        }
+        // One extent alone that begins inside this one may be what is wrong.
+        let end = u64::from(first) + u64::from(next);
+        let is_too_long = covered > 1
+            || covered == 1
+                && (shared < u64::MAX
+                    || own_end > physical.end
+                    || extent.end() > self.end && end <= self.end);
+        if is_too_long {
+            u64::from(next).min(shared) as u32
+        } else {
+            extent.len
+        }
+    }
+
     fn extent(&mut self, extent: &Extent, range: &Range<u64>) {
         let physical = self.volume.physical();
         let last = extent.pblk.get().saturating_add(extent.len.into());
@@ -96,10 +148,23 @@ impl Salvage<'_> {
             pblk: extent.pblk.get(),
             unwritten: extent.unwritten,
         };
-        if range.start <= run.lblk.into() && extent.end() <= range.end {
-            self.take(run)
-        } else {
+        if !range.contains(&run.lblk.into()) {
             self.astray.push(run)
+        } else if extent.end() > range.end {
+            self.too_long.push(run)
+        } else {
+            self.take(run)
+        }
+    }
+
+    /// Takes what is in a run of the file, up to what is there already.
+    fn take_part(&mut self, run: Run) {
+        let next = self.runs.range(run.lblk..).next();
+        let next = next.map_or(self.end, |(start, _)| self.end.min((*start).into()));
+        let room = next.saturating_sub(run.lblk.into());
+        let len = u64::from(run.len).min(room) as u32;
+        if len > 0 {
+            self.take(Run { len, ..run });
         }
     }
 

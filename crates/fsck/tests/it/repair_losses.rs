@@ -507,3 +507,66 @@ fn a_group_whose_table_is_said_to_be_that_of_another_gets_its_own_back() {
     std::fs::write(&path, bytes_of(&device)).unwrap();
     oracle::assert_clean(&path);
 }
+
+/// An image with a file of blocks that lie apart, and where the extents of it are, in bytes.
+fn with_islands(dir: &Path, count: usize) -> (Vec<u8>, usize) {
+    let source = dir.join("source");
+    std::fs::create_dir_all(&source).unwrap();
+    let file = std::fs::File::create(source.join("islands")).unwrap();
+    for i in 0..count {
+        let at = (i * 7 * BLOCK) as u64;
+        file.write_all_at(&[i as u8 + 1; BLOCK], at).unwrap();
+    }
+    let path = dir.join("islands");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-d"];
+    let source = source.display().to_string();
+    oracle::mke2fs(&path, 12 << 20, &[&options[..], &[&source]].concat());
+    let image = std::fs::read(&path).unwrap();
+    // Inode N is part of block group 0
+    // 	located at block B, offset 0xO
+    let said = debugfs(&path, "imap /islands");
+    let place = said.split_once("at block ").unwrap().1.trim();
+    let (block, offset) = place.split_once(", offset 0x").unwrap();
+    let slot = block.parse::<usize>().unwrap() * BLOCK + usize::from_str_radix(offset, 16).unwrap();
+    let map = slot + 40;
+    let le16 = |at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
+    assert_eq!(le16(map), 0xf30a);
+    let node = match le16(map + 6) {
+        0 => map,
+        1 => usize::from(le16(map + 16)) * BLOCK,
+        depth => panic!("{depth} levels"),
+    };
+    assert_eq!(usize::from(le16(node + 2)), count);
+    (image, node + 12)
+}
+
+#[test]
+fn an_extent_that_is_too_long_takes_nothing_from_those_behind_it() {
+    // In the inode, and in a node.
+    for count in [4, 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let (start, extents) = with_islands(dir.path(), count);
+        let path = dir.path().join("repaired");
+        let whole = content(&Arc::new(MemoryDevice::from_image(&start)), "/islands");
+        for (number, len) in (0..count - 1).flat_map(|i| [(i, 0xfff_u16), (i, 0x8fff), (i, 0x80)]) {
+            let what = format!("{len:#x} blocks in {number} of {count}");
+            let mut image = start.clone();
+            image[extents + 12 * number + 4..][..2].copy_from_slice(&len.to_le_bytes());
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            let plan = plan(device.clone()).unwrap();
+            assert!(plan.is_complete(), "{what}: {:?}", plan.left.findings);
+            plan.apply().unwrap();
+            std::fs::write(&path, bytes_of(&device)).unwrap();
+            oracle::check_clean(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let mut now = content(&device, "/islands");
+            let at = number * 7 * BLOCK;
+            // What an unwritten extent maps reads as zeros; holes may be mapped now.
+            for holes in [at + BLOCK..at + 7 * BLOCK, at..at + BLOCK] {
+                if holes.start > at || len > 0x8000 {
+                    now[holes.clone()].copy_from_slice(&whole[holes]);
+                }
+            }
+            assert!(now == whole, "{what}");
+        }
+    }
+}
