@@ -20,6 +20,7 @@ mod resize_crashes;
 mod sound_images;
 mod support;
 mod tune_crashes;
+mod tune_inodes;
 mod tune_sweep;
 mod tune_unused;
 mod undo_sums;

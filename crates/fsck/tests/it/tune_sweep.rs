@@ -190,18 +190,18 @@ fn plant(source: &Path) {
 
 /// What a name leads to.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+pub(crate) struct Found {
     kind: String,
     content: Vec<u8>,
     mode: u16,
     owner: (u32, u32),
     links: u32,
-    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-type Tree = BTreeMap<Vec<u8>, Found>;
+pub(crate) type Tree = BTreeMap<Vec<u8>, Found>;
 
-fn tree(device: SharedDevice) -> Result<Tree, String> {
+pub(crate) fn tree(device: SharedDevice) -> Result<Tree, String> {
     let options = MountOptions::read_only().memory(8 << 20);
     let fs = Filesystem::open_device(device, options).map_err(|e| e.to_string())?;
     let mut tree = Tree::new();
@@ -237,7 +237,7 @@ fn tree(device: SharedDevice) -> Result<Tree, String> {
     Ok(tree)
 }
 
-fn told_apart(before: &Tree, now: &Tree) -> Option<String> {
+pub(crate) fn told_apart(before: &Tree, now: &Tree) -> Option<String> {
     let differs = |path: &&Vec<u8>| before.get(*path) != now.get(*path);
     let paths = before.keys().chain(now.keys());
     let mut apart: Vec<String> = paths
@@ -273,13 +273,13 @@ fn superblock_of(device: &dyn BlockDevice) -> Superblock {
 }
 
 /// Whether the superblock says that changes wait to be put in place.
-fn waits(device: &dyn BlockDevice) -> bool {
+pub(crate) fn waits(device: &dyn BlockDevice) -> bool {
     waiting::look(&superblock_bytes(device)).0
 }
 
 /// Puts what waits in place, as the next opening for writing does, also of what is then for reading
 /// only.
-fn settle(device: &SharedDevice) -> Result<(), String> {
+pub(crate) fn settle(device: &SharedDevice) -> Result<(), String> {
     let options = MountOptions::read_write().background(false);
     let opened = Filesystem::open_device(device.clone(), options);
     let closed = opened.and_then(Filesystem::close);
