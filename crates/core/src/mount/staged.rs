@@ -404,7 +404,10 @@ impl Staged {
         let mut log: Vec<Range<u64>> = runs.iter().map(run_of).collect();
         log.sort_by_key(|run| run.start);
         let mmp = before.mmp_block().map(Pblk::get);
-        let free = free_runs(&self.base)?;
+        let free = match found.and_then(|found| found.seen.as_ref()) {
+            Some(seen) => free_in(seen)?,
+            None => free_runs(&self.base)?,
+        };
         let mut changes = Changes::default();
         let (mut here, mut there) = (vec![0; bytes as usize], vec![0; bytes as usize]);
         let mut next = 0;
@@ -642,6 +645,11 @@ fn is_sealed_anew(before: &Superblock, after: &Superblock) -> bool {
 /// The blocks that are free on a device, in ascending order.
 fn free_runs(device: &SharedDevice) -> Result<Vec<Range<u64>>> {
     let fs = Fs::open(Arc::clone(device), MountOptions::read_only())?;
+    free_in(&fs)
+}
+
+/// The blocks that are free in a file system, in ascending order.
+fn free_in(fs: &Fs) -> Result<Vec<Range<u64>>> {
     let mut free: Vec<Range<u64>> = Vec::new();
     for_each_free_run(fs.volume(), None, |run| match free.last_mut() {
         Some(last) if last.end == run.start => last.end = run.end,

@@ -72,7 +72,7 @@ pub(super) struct Found {
     notices: Vec<Notice>,
     replayed: bool,
     /// The file system as it was read to find this. `None` if the device has changed since.
-    seen: Option<Fs>,
+    pub(super) seen: Option<Fs>,
 }
 
 impl Fs {
