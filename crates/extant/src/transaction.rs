@@ -19,6 +19,9 @@ use std::sync::Arc;
 /// ([jbd2](https://docs.kernel.org/filesystems/ext4/journal.html)): Linux and e2fsck, should they
 /// be the first to look after a crash, find all of it or nothing.
 ///
+/// No threads work in the background, as nothing of what they would make durable counts before the
+/// commit.
+///
 /// What does not fit into the journal, or has none, is written to free blocks first. While it goes
 /// to its places the superblock has a feature that nothing else knows: until the next opening here
 /// has finished the work, Linux does not mount the file system, and e2fsck does not touch it.
@@ -104,6 +107,7 @@ impl Transaction {
     ) -> Result<Self> {
         let name = name.into();
         let spool = spool(device.size())?;
+        let options = options.background(false);
         let staged = Staged::begin(device, spool, options).map_err(|e| whole(&name, e))?;
         Ok(Self::over(staged, name))
     }
@@ -123,6 +127,7 @@ impl Transaction {
     ) -> Result<Self> {
         let name = name.into();
         let spool = spool(device.size())?;
+        let options = options.background(false);
         let staged = Staged::rehearse(device, spool, options).map_err(|e| whole(&name, e))?;
         Ok(Self::over(staged, name))
     }
