@@ -79,7 +79,6 @@ mod standing;
 mod time;
 mod verbose;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use commands::complete_path;
 use commands::e2fsprogs::Called;
@@ -152,6 +151,12 @@ fn help_text(e: &clap::Error) -> String {
 
 fn main() -> ExitCode {
     allocator::set_up();
+    let code = run();
+    allocator::leave_all();
+    code
+}
+
+fn run() -> ExitCode {
     if let Some(called) = Called::now() {
         return called.run();
     }
@@ -161,7 +166,7 @@ fn main() -> ExitCode {
     {
         return complete_path::run(&word);
     }
-    let args = match args::Args::try_parse_from(arguments()) {
+    let args = match args::read(arguments()) {
         Ok(args) => args,
         Err(mut e) if e.use_stderr() => {
             // A misspelt option is no question for the version, and a usage line for that does not

@@ -9,6 +9,7 @@ mod cp;
 mod diff;
 mod edit;
 mod format;
+mod line;
 mod looking;
 mod mount;
 mod place;
@@ -35,6 +36,7 @@ pub(crate) use cp::Cp;
 pub(crate) use diff::{Aspect, Diff};
 pub(crate) use edit::{Edit, Session};
 pub(crate) use format::SaidFormat;
+pub(crate) use line::read;
 pub(crate) use looking::{Algorithm, Cat, Cmp, Digest, Du, Find, Grep, Ls, Stat, Tree, When};
 pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use place::{SuperblockAt, Whereabouts};
@@ -54,7 +56,7 @@ pub(crate) use verity::{DmVerity, FsVerity, SealImage, Verity};
 use crate::failure::{Failure, Outcome};
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// Make, change and look into ext4 file system images, without root and without a mount
@@ -158,63 +160,83 @@ impl Command {
     }
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Mkfs(Box<Mkfs>),
-    Convert(Box<Convert>),
-    Ls(Ls),
-    Tree(Tree),
-    Cat(Cat),
-    Stat(Stat),
-    Find(Box<Find>),
-    Diff(Box<Diff>),
-    Grep(Box<Grep>),
-    Du(Du),
-    Digest(Digest),
-    Cmp(Cmp),
-    Cp(Box<Cp>),
-    Apply(Box<Apply>),
-    Sync(Box<Sync>),
-    Tar(Tar),
-    Info(Info),
-    Df(Df),
-    Quota(Quota),
-    Map(Map),
-    Check(Check),
-    Repair(Repair),
-    Revert(Revert),
-    Tune(Box<Tune>),
-    Resize(Resize),
-    Trim(Trim),
-    Verity(SealImage),
-    Log(Log),
-    Deleted(Deleted),
-    Recover(Recover),
-    Mkdir(Mkdir),
-    Mknod(Mknod),
-    Rm(Rm),
-    Mv(Mv),
-    Ln(Ln),
-    Chmod(Chmod),
-    Chown(Chown),
-    Relabel(Relabel),
-    Touch(Touch),
-    Truncate(Truncate),
-    Fallocate(Fallocate),
-    Write(Write),
-    Edit(Edit),
-    Xattr(Xattr),
-    Acl(AclArgs),
-    Chattr(Chattr),
-    Lsattr(Lsattr),
-    Replay(Replay),
-    Mount(Mount),
-    Umount(Umount),
-    Stats(Stats),
-    Serve(Box<Serve>),
-    Completions(Completions),
-    Links(Links),
-    Man(Man),
+/// Declares the commands: their names, and what they take.
+macro_rules! commands {
+    ($($name:literal $variant:ident($args:ty),)+) => {
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $($variant($args),)+
+        }
+
+        impl Command {
+            /// The name of a command, and its command line without all others.
+            fn alone(name: &OsStr) -> Option<(&'static str, clap::Command)> {
+                $(if name == $name {
+                    let command = clap::Command::new($name);
+                    return Some(($name, <$args as ClapArgs>::augment_args(command)));
+                })+
+                None
+            }
+        }
+    };
+}
+
+commands! {
+    "mkfs" Mkfs(Box<Mkfs>),
+    "convert" Convert(Box<Convert>),
+    "ls" Ls(Ls),
+    "tree" Tree(Tree),
+    "cat" Cat(Cat),
+    "stat" Stat(Stat),
+    "find" Find(Box<Find>),
+    "diff" Diff(Box<Diff>),
+    "grep" Grep(Box<Grep>),
+    "du" Du(Du),
+    "digest" Digest(Digest),
+    "cmp" Cmp(Cmp),
+    "cp" Cp(Box<Cp>),
+    "apply" Apply(Box<Apply>),
+    "sync" Sync(Box<Sync>),
+    "tar" Tar(Tar),
+    "info" Info(Info),
+    "df" Df(Df),
+    "quota" Quota(Quota),
+    "map" Map(Map),
+    "check" Check(Check),
+    "repair" Repair(Repair),
+    "revert" Revert(Revert),
+    "tune" Tune(Box<Tune>),
+    "resize" Resize(Resize),
+    "trim" Trim(Trim),
+    "verity" Verity(SealImage),
+    "log" Log(Log),
+    "deleted" Deleted(Deleted),
+    "recover" Recover(Recover),
+    "mkdir" Mkdir(Mkdir),
+    "mknod" Mknod(Mknod),
+    "rm" Rm(Rm),
+    "mv" Mv(Mv),
+    "ln" Ln(Ln),
+    "chmod" Chmod(Chmod),
+    "chown" Chown(Chown),
+    "relabel" Relabel(Relabel),
+    "touch" Touch(Touch),
+    "truncate" Truncate(Truncate),
+    "fallocate" Fallocate(Fallocate),
+    "write" Write(Write),
+    "edit" Edit(Edit),
+    "xattr" Xattr(Xattr),
+    "acl" Acl(AclArgs),
+    "chattr" Chattr(Chattr),
+    "lsattr" Lsattr(Lsattr),
+    "replay" Replay(Replay),
+    "mount" Mount(Mount),
+    "umount" Umount(Umount),
+    "stats" Stats(Stats),
+    "serve" Serve(Box<Serve>),
+    "completions" Completions(Completions),
+    "links" Links(Links),
+    "man" Man(Man),
 }
 
 /// Make an ext4 image, empty or from directories, tar archives and container images

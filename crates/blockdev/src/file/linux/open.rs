@@ -50,7 +50,8 @@ impl FileDevice {
                 lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
                 refuse_locked_otherwise(path, &file)?;
             }
-            if found.is_file() && is_loop_mounted(&found) {
+            // One without a name can not be found behind a device.
+            if found.is_file() && found.nlink() > 0 && is_loop_mounted(&found) {
                 return Err(DeviceError::InUse {
                     path: path.to_owned(),
                 });

@@ -2,15 +2,13 @@
 
 use super::condition::Condition;
 use super::operand;
-use crate::args::{AclDo, Apply, Args, Command, Cp, Tar, Whereabouts, Write, XattrDo};
+use crate::args::{self, AclDo, Apply, Command, Cp, Tar, Whereabouts, Write, XattrDo};
 use crate::commands::tune::uuid_of;
 use crate::commands::{
     acl, apply, chattr, chmod, chown, cp, fallocate, ln, mkdir, mknod, mv, rm, touch,
 };
 use crate::commands::{tar, truncate, write, xattr};
 use crate::failure::{Failure, Outcome};
-use clap::{CommandFactory, FromArgMatches};
-use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -215,20 +213,11 @@ fn unknown(name: &str) -> String {
     format!("`{name}` is no command of a script: `extant edit --help` has them")
 }
 
-thread_local! {
-    /// The command line. To make it takes longer than to read a line by it.
-    static LINE: RefCell<clap::Command> = RefCell::new(Args::command());
-}
-
 /// A line as the command line of `command`.
 pub(super) fn parsed(command: &str, words: &[OsString]) -> Result<Command, String> {
     let program = [OsStr::new("extant"), OsStr::new(command)];
     let words = words[1..].iter().map(OsString::as_os_str);
-    let parsed = LINE.with_borrow_mut(|line| {
-        let matches = line.try_get_matches_from_mut(program.into_iter().chain(words));
-        matches.and_then(|found| Args::from_arg_matches(&found).map_err(|e| e.format(line)))
-    });
-    let parsed = parsed.map_err(|e| {
+    let parsed = args::read(program.into_iter().chain(words)).map_err(|e| {
         if e.kind() == clap::error::ErrorKind::InvalidSubcommand {
             return unknown(command);
         }

@@ -150,6 +150,20 @@ impl<'a> Content<'a> {
         }
     }
 
+    /// Bytes of the longest piece: no more memory is touched for a small file than it has.
+    fn most_at_once(&self) -> usize {
+        let size = match self {
+            Self::Host {
+                how: Reading::Stream,
+                ..
+            } => return CHUNK,
+            Self::Host { size, .. } => *size,
+            Self::Image { file, .. } => file.metadata().len(),
+            Self::Tree(data) => data.size(),
+        };
+        size.clamp(1, CHUNK as u64) as usize
+    }
+
     /// Gives what is no hole to `put`, ascending. For a file that is open for direct I/O, as one
     /// that [`is_large`](Self::is_large) should be, the last piece may be longer than the content.
     /// Returns the size of the file.
@@ -159,7 +173,10 @@ impl<'a> Content<'a> {
         is_direct: bool,
         mut put: impl FnMut(u64, &[u8]) -> Result<(), Why>,
     ) -> Result<u64, Why> {
-        buffer.resize(CHUNK, 0);
+        let wanted = self.most_at_once();
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
         match &mut self {
             Self::Host {
                 path,

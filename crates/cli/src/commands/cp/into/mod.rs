@@ -66,7 +66,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Files that one thread more is worth.
 const FILES_PER_THREAD: usize = 32;
@@ -297,11 +297,15 @@ fn for_all(owner: Owner) -> Outcome<source::Owner> {
 fn threads(asked: usize, in_flight: usize) -> usize {
     match asked {
         _ if is_reproducible() => 1,
-        0 => std::thread::available_parallelism()
-            .map_or(1, usize::from)
-            .max(in_flight),
+        0 => processors().max(in_flight),
         asked => asked,
     }
+}
+
+/// Processors that may be used, which takes many files of the system to find out.
+fn processors() -> usize {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Files of trees that are put into an image.
