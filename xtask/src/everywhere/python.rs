@@ -18,6 +18,13 @@ const PACKAGES: &[&str] = &[
     "fsspec",
 ];
 
+/// Whether what is installed has its licences with it.
+const LICENCES: &str = "\
+import importlib.metadata, sys
+names = [file.name for file in importlib.metadata.files('extant-fs')]
+sys.exit(not {'LICENSE-APACHE', 'LICENSE-MIT'} <= set(names))
+";
+
 /// Builds the wheel with the command in it, installs it, and has its tests, its manual's examples
 /// and mypy judge it.
 pub(super) fn wheel(site: &Site<'_>) -> Done<Outcome> {
@@ -42,6 +49,10 @@ pub(super) fn wheel(site: &Site<'_>) -> Done<Outcome> {
             .args(["install", "--quiet", "--no-deps", "--force-reinstall"])
             .arg(&wheel),
     )?;
+    // Both licences ask to go along with what they are about.
+    let mut licences = Command::new(bin.join("python"));
+    licences.current_dir(&place).args(["-c", LICENCES]);
+    succeed(&mut licences).map_err(|_| "the wheel lacks a licence".to_owned())?;
     // Not beside the sources, which would be found in place of what is installed.
     let mut pytest = Command::new(bin.join("pytest"));
     pytest.current_dir(&package).env_remove("PYTHONPATH");
