@@ -6,6 +6,10 @@
 //! | `client` | the client, on Linux |
 //! | `elsewhere.rs` | other systems, where every export is refused |
 
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "options are given, and nothing asks for them")
+)]
 mod address;
 #[cfg(target_os = "linux")]
 mod client;
