@@ -154,6 +154,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "crates/testkit/src/ioctl.rs",
         "loop devices and ext4's shutdown have no safe wrapper",
     ),
+    (
+        "crates/wasm/src/abi.rs",
+        "JavaScript finds functions by their names, and fills memory that it is told of",
+    ),
 ];
 
 /// Crates whose own business is locking or measuring, or that run in tests only.
@@ -217,6 +221,7 @@ pub(super) const UNPUBLISHED: &[&str] = &[
     "extant-fuzz-targets",
     "extant-python",
     "extant-testkit",
+    "extant-wasm",
     "xtask",
 ];
 
@@ -342,6 +347,16 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "extant-python",
         &["extant", "extant-blockdev", "extant-fsck", "extant-mkfs"],
+    ),
+    (
+        "extant-wasm",
+        &[
+            "extant-blockdev",
+            "extant-core",
+            "extant-format",
+            "extant-fsck",
+            "extant-sync",
+        ],
     ),
     (
         "extant-fuzz-targets",

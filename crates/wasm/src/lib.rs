@@ -1,0 +1,50 @@
+//! ext4 images from JavaScript: listed, read, archived and checked through a reader of the page.
+//!
+//! Built for `wasm32-unknown-unknown` this is a module without a runtime of its own: the program
+//! gives it functions that read a range of the image (`File.slice` in a worker, `readSync` in Node)
+//! and that hear how far work is, and calls the functions of `abi`. On other systems only [`Image`]
+//! is there, for tests.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `image` | [`Image`]: what a program can ask of an image |
+//! | `disk` | from a file to a device: raw, whole disks, qcow2, gzip |
+//! | `cached` | a device with its last pieces in memory |
+//! | `qcow2` | the disk in a qcow2 image |
+//! | `gzip` | a compressed disk, read at random |
+//! | `path` | from a path to an inode |
+//! | `listing` | names and what is known of files, as numbers |
+//! | `walk` | everything below a directory |
+//! | `tar` | pax archives, piece by piece |
+//! | `pax` | headers and records of archives, byte by byte |
+//! | `picture` | how the blocks are used, as a picture |
+//! | `failure` | errors: a number and a sentence |
+//! | `abi` | the functions that a program calls, and those that it gives |
+//!
+//! # Invariants
+//! - Nothing is written, neither to the image nor anywhere else.
+//! - Memory is bounded whatever the image says: caches have a size, indexes a number of entries.
+//! - Names are bytes. None is told as another one.
+#![deny(unsafe_code)]
+
+#[cfg(target_family = "wasm")]
+mod abi;
+mod cached;
+mod disk;
+mod failure;
+mod gzip;
+mod image;
+mod listing;
+mod path;
+mod pax;
+mod picture;
+mod qcow2;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use failure::{Failure, Told};
+pub use image::{Image, Progress};
+pub use listing::{Listing, NUMBERS};
+pub use tar::Tar;
