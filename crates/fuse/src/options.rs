@@ -26,8 +26,8 @@ pub struct Options {
     /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it
     /// does all the same unless it is the superuser's mount that lets nobody else in.
     pub default_permissions: bool,
-    /// Whoever mounts, and nobody else, does with files what the superuser may (`fakeroot`): what is
-    /// recorded is what was asked for.
+    /// The user who mounts, and nobody else, does with files what the superuser may (`fakeroot`):
+    /// what is recorded is what was asked for.
     pub fakeroot: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on immediately.
     pub writeback: bool,
