@@ -30,6 +30,7 @@ const BELONGS_ALONE: &[&str] = &[
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
+    "build.rs",
     // The symbols of the shared C library, by version.
     "extant.map",
 ];

@@ -3,6 +3,7 @@
 
 mod apply;
 mod attributes;
+mod built;
 mod change;
 mod convert;
 mod cp;
@@ -64,6 +65,7 @@ use std::path::PathBuf;
 #[command(
     name = "extant",
     version,
+    long_version = built::TEXT,
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,

@@ -268,6 +268,36 @@ fn version_and_help_are_no_failures() {
 }
 
 #[test]
+fn the_version_names_commit_target_and_features() {
+    let told = extant(["--version"]).ok().text();
+    let lines: Vec<&str> = told.lines().collect();
+    let [first, commit, target, features] = lines[..] else {
+        panic!("{told}");
+    };
+    assert_eq!(first, format!("extant {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(extant(["-V"]).ok().text(), format!("{first}\n"));
+    let value = |line: &str, name: &str| {
+        let value = line
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(": "));
+        value.unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    assert!(!value(commit, "commit").is_empty());
+    let target = value(target, "target");
+    assert!(target.starts_with(std::env::consts::ARCH), "{target}");
+    assert!(target.contains(std::env::consts::OS), "{target}");
+    // Tests are built with all that the command has by default.
+    assert_eq!(value(features, "features"), "formats prompt remote tls");
+    // A command has no features of its own.
+    assert!(
+        extant(["ls", "--version"])
+            .ok()
+            .text()
+            .starts_with("extant-ls ")
+    );
+}
+
+#[test]
 fn completions_are_written_for_each_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = extant(["completions", shell]).ok().text();
