@@ -54,16 +54,22 @@ pub(crate) fn start(path: Option<&Path>, is_read: bool) -> Outcome {
     tracing::subscriber::set_global_default(log).map_err(Failure::new)
 }
 
-/// What was told so far, in the text format of Prometheus: counts, and the last lines as comments.
-pub(crate) fn metrics() -> String {
+/// How much was told so far, in the text format of Prometheus.
+pub(crate) fn counts() -> String {
     let told = TOLD.lock().unwrap_or_else(|e| e.into_inner());
-    let mut text = format!(
+    format!(
         "# HELP extant_events_total Errors and warnings that the mount has told of.\n\
          # TYPE extant_events_total counter\n\
          extant_events_total{{level=\"error\"}} {}\n\
          extant_events_total{{level=\"warning\"}} {}\n",
         told.errors, told.warnings
-    );
+    )
+}
+
+/// How much was told so far, and the last lines as comments.
+pub(crate) fn metrics() -> String {
+    let mut text = counts();
+    let told = TOLD.lock().unwrap_or_else(|e| e.into_inner());
     for line in &told.last {
         text.push_str("# ");
         text.push_str(line);

@@ -193,10 +193,15 @@ fn entries_of_files(files: &[(&str, &Item)], moment: u32) -> Done<Vec<(u32, Valu
         digests.push(digest);
         links.push(link);
     }
-    // 2: documentation, which may be left out.
+    // 2: documentation, which may be left out. 128: licences, which may not.
     let flags = |path: &str, _: &Item| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_licence = name.starts_with("LICENSE") || name.starts_with("third-party");
         let is_document = path.starts_with("usr/share/doc/") || path.starts_with("usr/share/man/");
-        u32::from(is_document) * 2
+        match (is_document, is_licence) {
+            (true, true) => 128,
+            (is_document, _) => u32::from(is_document) * 2,
+        }
     };
     let modes = files.iter().map(|(_, item)| mode(item) as u16);
     Ok(vec![

@@ -118,8 +118,13 @@ impl FileDevice {
             if !block_special {
                 // One that is empty is left so: ext4 writes all of a file to the disk when it is closed
                 // that was cut to nothing, though it has no name and nobody will read it again.
-                let emptied = if size == 0 { Ok(()) } else { file.set_len(0) };
-                let sized = emptied.and_then(|()| file.set_len(wanted));
+                // Asked now that it is locked: another program may have filled it until then.
+                let sized = file.metadata().and_then(|now| {
+                    if now.len() > 0 {
+                        file.set_len(0)?;
+                    }
+                    file.set_len(wanted)
+                });
                 sized.map_err(|source| open_failed("resize", path, source))?;
                 size = wanted;
             }

@@ -163,7 +163,12 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
         say(format_args!("warning: {why}"));
     }
     attached.gives_memory_back(crate::allocator::give_back);
-    attached.tells_also(crate::log::metrics);
+    // Everybody who gets in may read the metrics, and the lines have names in them.
+    attached.tells_also(if options.allow_other {
+        crate::log::counts
+    } else {
+        crate::log::metrics
+    });
     if args.worker {
         if let Some(background) = &background {
             background.attached(&attached.id());
