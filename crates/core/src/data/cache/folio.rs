@@ -52,9 +52,10 @@ const LINE_LOG2: u32 = 6;
 impl Near {
     /// Returns the address of which `line` was noted, if it is about where this is.
     fn address(&self, line: &AtomicU32) -> Option<usize> {
-        let line = line.load(Ordering::Relaxed) as usize;
-        let own = std::ptr::from_ref(self).addr() >> LINE_LOG2 >> 32;
-        (line != 0).then_some((own << 32 | line) << LINE_LOG2)
+        let line = u64::from(line.load(Ordering::Relaxed));
+        // In 64 bits on processors of 32 too, where there are no uppermost bits.
+        let own = std::ptr::from_ref(self).addr() as u64 >> LINE_LOG2 >> 32;
+        (line != 0).then_some(((own << 32 | line) << LINE_LOG2) as usize)
     }
 }
 
