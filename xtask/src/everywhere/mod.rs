@@ -6,6 +6,7 @@
 //! | `python` | the Python package: a wheel, installed and tried |
 //! | `targets` | other processors and systems |
 //! | `go` | the module for Go |
+//! | `wasm` | the package for JavaScript, and the page |
 //! | `dist` | packages, by those that will take them |
 //!
 //! A step is a row of [`STEPS`]. Its result goes to its row of `docs/dev/everywhere.md`, so that a
@@ -16,6 +17,7 @@ mod dist;
 mod go;
 mod python;
 mod targets;
+mod wasm;
 
 use crate::programs::{Done, succeed};
 use crate::record;
@@ -126,6 +128,11 @@ pub(crate) const STEPS: &[Step] = &[
         name: "go",
         shows: "the module for Go, over the static C library",
         run: go::go,
+    },
+    Step {
+        name: "wasm",
+        shows: "the package for JavaScript, in Node and as a page in Chromium",
+        run: wasm::wasm,
     },
     Step {
         name: "dist",
