@@ -205,15 +205,13 @@ pub(crate) fn dir_blocks_max(volume: &Volume) -> u64 {
 
 /// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the
 /// reserved ones behind the primary descriptors, each with pointers to its copies in the backups.
+/// It has its uppermost block also where none are reserved, as `mke2fs` makes it.
 pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> Result<()> {
     let place = Place::ino(Ino::RESIZE);
     let geo = &volume.geo;
     let reserved = geo.reserved_gdt_blocks();
     let pointers = indirect::root_pointers(&inode.map);
     let root = pointers.get(13).copied().unwrap_or(0);
-    if reserved == 0 && root == 0 {
-        return Ok(());
-    }
     if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
         let text = "the inode is no regular file with a link";
         scan.sink.say(Code::ResizeInode, place, text);
