@@ -107,6 +107,7 @@ pub(super) fn documents(about: &About<'_>, mit: &str, date: &str) -> Done<Conten
     let reasons = format!(
         "# It runs wherever it is put, and needs no library of the system.\n\
          {name}: statically-linked-binary\n\
+         {name}: shared-library-lacks-prerequisites *\n\
          # It comes from upstream, and closes no bug of Debian.\n\
          {name}: initial-upload-closes-no-bugs *\n"
     );

@@ -130,6 +130,10 @@ fn build(build: &Build<'_>, commit: Option<&str>, moment: u64) -> Done<PathBuf> 
         // Half a megabyte of places to be adjusted at the start becomes some kilobytes.
         flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned());
     }
+    if build.variant == Variant::Small {
+        // A program that a fault ends is not unwound.
+        flags.push("-Cforce-unwind-tables=no".to_owned());
+    }
     if let Ok(own) = std::env::var("RUSTFLAGS") {
         flags.extend(own.split_whitespace().map(str::to_owned));
     }
