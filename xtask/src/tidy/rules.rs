@@ -200,6 +200,8 @@ fn programs(source: &Source<'_>, note: Note<'_>) {
         return;
     }
     for (n, line) in source.lines() {
+        // That of `clap` describes a command line.
+        let line = line.replace("clap::Command", "");
         let starts = line.contains("Command::new") || line.contains("process::Command");
         if starts && !source.is_test(n) {
             note(n, "starts another program: no product path does".to_owned());

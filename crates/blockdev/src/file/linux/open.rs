@@ -116,8 +116,9 @@ impl FileDevice {
                 });
             }
             if !block_special {
-                // One that is empty is left so: ext4 writes all of a file to the disk when it is closed
-                // that was cut to nothing, though it has no name and nobody will read it again.
+                // One that is empty is left so: ext4 writes all of a file to the disk when it is
+                // closed that was cut to nothing, though it has no name and nobody will read it
+                // again.
                 // Asked now that it is locked: another program may have filled it until then.
                 let sized = file.metadata().and_then(|now| {
                     if now.len() > 0 {
