@@ -5,7 +5,7 @@ import { Dirent, NUMBERS, Stats } from "./stats.js";
 
 /** Names of Linux's error numbers that the engine gives. */
 const CODES = {
-  1: "EPERM", 2: "ENOENT", 5: "EIO", 9: "EBADF", 13: "EACCES", 16: "EBUSY", 20: "ENOTDIR",
+  1: "EPERM", 2: "ENOENT", 5: "EIO", 6: "ENXIO", 9: "EBADF", 13: "EACCES", 16: "EBUSY", 20: "ENOTDIR",
   21: "EISDIR", 22: "EINVAL", 27: "EFBIG", 30: "EROFS", 34: "ERANGE", 36: "ENAMETOOLONG",
   40: "ELOOP", 61: "ENODATA", 74: "EBADMSG", 95: "EOPNOTSUPP", 116: "ESTALE", 117: "EUCLEAN",
   126: "ENOKEY", 1000: "ERR_NOT_EXT4",

@@ -259,7 +259,9 @@ function hex(bytes) {
 // Downloads.
 
 function save(blob, name) {
-  const url = URL.createObjectURL(blob);
+  // Of bytes without a type a browser guesses one, and puts an extension behind the name.
+  const bytes = new Blob([blob], { type: "application/octet-stream" });
+  const url = URL.createObjectURL(bytes);
   const link = make("a", { href: url, download: name });
   document.body.append(link);
   link.click();
@@ -373,7 +375,12 @@ async function engine() {
 
 async function begin() {
   EXTANT.engine = await engine();
-  $("file").addEventListener("change", ({ target }) => target.files[0] && open(target.files[0]));
+  $("file").addEventListener("change", ({ target }) => {
+    const [chosen] = target.files;
+    // Otherwise a browser says nothing when the same file is chosen again, which may have changed.
+    target.value = "";
+    if (chosen) open(chosen);
+  });
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();

@@ -67,7 +67,9 @@ export class Page {
 
   send(method, params = {}) {
     const id = ++this.#last;
-    const message = { id, method, params, sessionId: this.#session };
+    // The browser has no session.
+    const sessionId = method.startsWith("Browser.") ? undefined : this.#session;
+    const message = { id, method, params, sessionId };
     this.#child.stdio[3].write(`${JSON.stringify(message)}\0`);
     return new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
   }

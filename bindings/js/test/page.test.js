@@ -42,8 +42,9 @@ before(async () => {
   const bytes = readFileSync(disk);
   writeFileSync(packed, gzipSync(bytes));
   extant("mkfs", large, "--from", tree, "--size", "4G");
-  // The count of free blocks of the first group, in its descriptor.
-  bytes[4096 + 12] ^= 0x3f;
+  // Blocks that are free and marked as used, in the first bitmap.
+  const { block_size: size, runs } = JSON.parse(extant("map", "--json", disk));
+  bytes[runs.find(({ kind }) => kind === "bitmap").start * size + 200] ^= 0x3f;
   writeFileSync(damaged, bytes);
   page = await Page.open(program, pathToFileURL(html).href);
   await page.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: place });
@@ -54,6 +55,7 @@ after(() => page?.close());
 
 /** Opens an image and waits for its root. */
 async function open(path) {
+  await page.value(`say("")`);
   await page.choose(path);
   await page.until(`${status}.includes("files in /")`, 60);
 }
@@ -170,12 +172,15 @@ test("compressed images and images of 4 GiB are opened", options, async () => {
 });
 
 test("everything that can be used has a name", options, async () => {
+  await open(disk);
+  await page.value(`document.getElementById("draw").click()`);
+  await page.until(shows("map"));
   const { nodes } = await page.send("Accessibility.getFullAXTree");
-  const used = ["button", "link", "combobox", "img", "table", "heading", "progressbar", "navigation", "region"];
+  const used = ["button", "link", "combobox", "image", "table", "heading", "progressbar", "navigation", "region"];
   const seen = nodes.filter(({ ignored, role }) => !ignored && used.includes(role?.value));
   const nameless = seen.filter(({ name }) => !name?.value);
   assert.deepEqual(nameless.map(({ role }) => role.value), []);
-  for (const role of ["button", "img", "table", "heading", "navigation"]) {
+  for (const role of ["button", "image", "table", "heading", "navigation"]) {
     assert.ok(seen.some((node) => node.role.value === role), role);
   }
   assert.ok(nodes.some(({ role }) => role?.value === "status"));
