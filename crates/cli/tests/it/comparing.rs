@@ -272,13 +272,10 @@ pub(crate) const GROWN: &str = "for d in a b c a/x a/y b/z; do mkdir -p $d; for 
                      ln $d/f1 $d/h1; ln $d/f2 $d/h2; mkdir $d/empty; done; \
                      truncate -s 5M a/holes; find . -exec touch -h -d @1500000000 {} +";
 
-/// A script that changes the tree in a way that a number chooses.
+/// A script that changes the tree in a way that a number chooses, with times that no other sets.
 pub(crate) fn change_of(mut number: u64) -> String {
-    // Two scripts set no time that is the same: of files with the same size and time, nothing looks
-    // at the content.
     let own = number % 1_000_000;
     let mut next = |most: u64| {
-        // xorshift
         number ^= number << 13;
         number ^= number >> 7;
         number ^= number << 17;

@@ -129,8 +129,8 @@ fn damaged_pieces_are_fetched_again() {
     let bytes = object(20 * PIECE);
     let server = Server::of(bytes.clone());
     let url = server.url("a.img");
-    // All but the first, which comes with opening. Where the disk is slower than the server, a piece
-    // is left out until it is read again.
+    // All but the first, which comes with opening. Where the disk is slower than the server, a
+    // piece is left out until it is read again.
     let mut kept = Vec::new();
     for _ in 0..50 {
         read_all(&open(&url, kept_in(dir.path())).unwrap()).unwrap();
