@@ -4,12 +4,13 @@
 use crate::call::Failure;
 use crate::constants::{TRANSACTION, WRITABLE};
 use crate::types::{DeviceOps, Options};
+use extant::device::{read_gathered, write_gathered};
 use extant::image::{How, ImageFormat, ImageLocation, PartitionName};
 use extant::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
 use extant_blockdev::{WindowDevice, open_partition};
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -206,6 +207,14 @@ impl BlockDevice for Callbacks {
         outcome("write", offset, len, result)
     }
 
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        read_gathered(self, offset, bufs, GATHERED)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        write_gathered(self, offset, bufs, GATHERED)
+    }
+
     fn flush(&self) -> DeviceResult<()> {
         let Some(flush) = self.ops.flush else {
             return Ok(());
@@ -250,6 +259,9 @@ impl BlockDevice for Callbacks {
         Ok(())
     }
 }
+
+/// Bytes of several buffers that are passed to the program at once.
+const GATHERED: usize = 1 << 20;
 
 /// Zeros that are written at once.
 const ZEROS: u64 = 1 << 20;

@@ -89,6 +89,7 @@
 //! | `format` | making file systems (feature `mkfs`) |
 //! | `check` | checking and repairing them (feature `check`) |
 //! | `import` | putting tar archives into a file system (feature `tar`) |
+//! | `gather` | vectored transfers in few calls, for devices that have none |
 //! | `into_device` | what can be taken for a device |
 //! | `transaction` | [`Transaction`]: changes that are made as a whole, or not at all |
 //! | `spool` | temporary files for what memory has no room for |
@@ -198,6 +199,7 @@ mod filesystem;
 #[cfg(feature = "mkfs")]
 mod format;
 mod freeze;
+mod gather;
 mod glob;
 #[cfg(feature = "tar")]
 pub mod import;

@@ -4,12 +4,13 @@
 //! the GIL and before it, and so is never waited for by a thread that has the GIL.
 
 use crate::call::{Busy, keep};
+use extant::device::{read_gathered, write_gathered};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of one transfer at most.
@@ -165,6 +166,14 @@ impl BlockDevice for PythonFile {
             }
             Ok(())
         })
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        read_gathered(self, offset, bufs, PIECE)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        write_gathered(self, offset, bufs, PIECE)
     }
 
     fn flush(&self) -> DeviceResult<()> {

@@ -43,11 +43,15 @@ struct disk {
     unsigned char *bytes;
     size_t size;
     int released;
+    int reads;
 };
 
 static int disk_read(void *user, void *buffer, size_t length, uint64_t offset)
 {
-    memcpy(buffer, ((struct disk *)user)->bytes + offset, length);
+    struct disk *disk = user;
+
+    disk->reads++;
+    memcpy(buffer, disk->bytes + offset, length);
     return 0;
 }
 
@@ -129,6 +133,7 @@ static int refuse(void *user, const char *what, uint64_t done, uint64_t total)
 static void memory(const char *image)
 {
     static const char *const settings[] = { "label=memory", "block-size=1K", "features=^resize_inode", NULL };
+    static unsigned char piece[1 << 20];
     struct disk disk = { .size = 32 << 20 };
     struct extant_device_ops ops = { .size = sizeof ops,
                                      .read = disk_read,
@@ -159,6 +164,10 @@ static void memory(const char *image)
     if (extant_file_write(file, "from memory\n", 12, 0) != 12)
         exit(7);
     extant_file_close(file);
+    check(extant_file_open(fs, "/large", EXTANT_O_WRITE | EXTANT_O_CREATE, 0600, &file), "create");
+    if (extant_file_write(file, piece, sizeof piece, 0) != sizeof piece)
+        exit(15);
+    extant_file_close(file);
     check(extant_close(fs), "close");
     if (disk.released != 1)
         exit(8);
@@ -166,6 +175,14 @@ static void memory(const char *image)
     ops.release = NULL;
     ops.write = NULL;
     check(extant_device_from_ops(&ops, &disk, &device), "device");
+    check(extant_open_device(device, NULL, &fs), "open");
+    check(extant_file_open(fs, "/large", EXTANT_O_READ, 0, &file), "open");
+    /* Blocks that lie together are read together, not one by one. */
+    disk.reads = 0;
+    if (extant_file_read(file, piece, sizeof piece, 0) != sizeof piece || disk.reads > 64)
+        exit(16);
+    extant_file_close(file);
+    check(extant_close(fs), "close");
     check(extant_check(device, 0, &watch, &report), "check");
     print_report(report);
     extant_report_close(report);

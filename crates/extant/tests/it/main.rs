@@ -17,6 +17,7 @@ mod far;
 mod files;
 mod formats;
 mod freeze;
+mod gathered;
 mod inline_dirs;
 mod inline_files;
 mod large_xattrs;

@@ -119,8 +119,12 @@ def test_closing_while_others_work_is_a_value_error_for_them(image: Path) -> Non
 
 
 def test_other_threads_run_while_the_engine_works(image: Path) -> None:
+    reads = 0
+
     class Slow(io.FileIO):
         def read(self, size: int | None = -1, /) -> bytes | None:
+            nonlocal reads
+            reads += 1
             time.sleep(0.05)
             return super().read(size)
 
@@ -139,6 +143,8 @@ def test_other_threads_run_while_the_engine_works(image: Path) -> None:
     stop.set()
     thread.join()
     assert ticks > 20
+    # Of 5 MiB: not a block at a time.
+    assert reads < 80
 
 
 INTERRUPTED = """
