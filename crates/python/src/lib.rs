@@ -15,6 +15,7 @@
 //! | `file` | open files |
 //! | `names` | listing directories |
 //! | `walk` | everything below a directory |
+//! | `ahead` | reading directories ahead of a walk |
 //! | `stat` | what is known about a file |
 //! | `inodes` | what is known about every inode |
 //! | `make` | making images |
@@ -25,6 +26,7 @@
 //! - Whatever a caller does gives a result or an exception: closed files and file systems, threads
 //!   side by side, devices that use the file system which lies on them.
 
+mod ahead;
 mod buffer;
 mod call;
 mod cancel;

@@ -50,6 +50,11 @@ impl Names {
         Ok(names)
     }
 
+    /// How many bytes of memory it has.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Named>()
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<Name<'_>> {
         let entry = self.entries.get(index)?;
         let before = index.checked_sub(1).and_then(|at| self.entries.get(at));

@@ -129,6 +129,19 @@ pub(crate) fn give<'py>(
     }
 }
 
+/// A name, and whether it is given as bytes.
+pub(crate) struct Text<'a>(pub(crate) &'a [u8], pub(crate) bool);
+
+impl<'py> IntoPyObject<'py> for Text<'_> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        give(py, self.0, self.1)
+    }
+}
+
 /// A directory's path with one more name.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(dir.len() + 1 + name.len());

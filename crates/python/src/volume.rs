@@ -1,5 +1,6 @@
 //! An open file system: opening, closing, and everything that starts with a path.
 
+use crate::ahead::{Ahead, Desk};
 use crate::call::{Busy, let_go, outside};
 use crate::error::{Failure, of_image};
 use crate::file::{RawFile, Slot};
@@ -36,11 +37,14 @@ struct Open {
     transaction: Option<Transaction>,
     files: Vec<Weak<Slot>>,
     sweep_at: usize,
+    /// What reads ahead of walks.
+    walks: Vec<Weak<Desk>>,
 }
 
 /// What is let go of when a file system closes, files first.
 struct Closing {
     files: Vec<Arc<Slot>>,
+    walks: Vec<Arc<Desk>>,
     fs: Option<Filesystem>,
     transaction: Option<Transaction>,
 }
@@ -58,6 +62,7 @@ impl Shared {
                 transaction,
                 files: Vec::new(),
                 sweep_at: SWEEP,
+                walks: Vec::new(),
             }),
             python,
             is_writable,
@@ -96,6 +101,20 @@ impl Shared {
         Ok(())
     }
 
+    /// Begins to read ahead of a walk, where nobody can change what is read, and no Python has to
+    /// run for it.
+    pub(crate) fn read_ahead(&self, fs: &Filesystem) -> Option<Ahead> {
+        if self.is_writable || self.python.is_some() {
+            return None;
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.fs.as_ref()?;
+        let ahead = Ahead::begin(fs.clone())?;
+        open.walks.retain(|walk| walk.strong_count() > 0);
+        open.walks.push(Arc::downgrade(ahead.desk()));
+        Some(ahead)
+    }
+
     fn take(&self) -> Closing {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         Closing {
@@ -104,6 +123,7 @@ impl Shared {
                 .drain(..)
                 .filter_map(|file| file.upgrade())
                 .collect(),
+            walks: open.walks.drain(..).filter_map(|w| w.upgrade()).collect(),
             fs: open.fs.take(),
             transaction: open.transaction.take(),
         }
@@ -135,6 +155,9 @@ impl Drop for Unclosed {
 impl Closing {
     /// Closes files, then the file system; with `commit` changes of a transaction are made first.
     fn end(self, commit: bool) -> extant::Result<Option<extant::Committed>> {
+        for walk in self.walks {
+            walk.end();
+        }
         for file in self.files {
             drop(file.take());
         }
@@ -284,6 +307,7 @@ impl Volume {
             let mut open = shared.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.fs = closing.fs;
             open.files = closing.files.iter().map(Arc::downgrade).collect();
+            open.walks = closing.walks.iter().map(Arc::downgrade).collect();
             return Err(PyValueError::new_err(
                 "only what extant.transaction opened is committed",
             ));

@@ -1,8 +1,9 @@
 //! `os.walk`.
 
+use crate::ahead::{Ahead, PLANNED};
 use crate::call::outside;
 use crate::names::Names;
-use crate::path::{ImagePath, bytes_of, give, join};
+use crate::path::{ImagePath, Text, bytes_of, give, join};
 use crate::volume::Shared;
 use extant::{FileType, Filesystem};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -31,6 +32,10 @@ pub(crate) struct Walk {
 struct State {
     /// The last first.
     steps: Vec<Step>,
+    /// How many directories were entered.
+    entered: usize,
+    /// What reads those that come next.
+    ahead: Option<Ahead>,
     /// The directory given out last, whose list of directories the caller may have changed.
     given: Option<Given>,
 }
@@ -48,16 +53,46 @@ enum Step {
     Give(Py<PyTuple>),
 }
 
+/// Directories that a walk enters before a thread reads ahead of it.
+const ALONE: usize = 8;
+
 /// One directory: its names, and which of them are links to directories.
-struct Listed {
+#[derive(Debug)]
+pub(crate) struct Listed {
     names: Names,
     /// For each name, whether it leads to a directory.
     is_dir: Vec<bool>,
+    dirs: usize,
     links: HashSet<Vec<u8>>,
 }
 
 impl Listed {
-    fn read(fs: &Filesystem, path: &[u8]) -> extant::Result<Self> {
+    /// How much memory it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.names.memory()
+    }
+
+    /// The names of directories, or those of all other files.
+    fn of<'py>(&self, py: Python<'py>, dirs: bool, is_bytes: bool) -> PyResult<Bound<'py, PyList>> {
+        let count = if dirs {
+            self.dirs
+        } else {
+            self.is_dir.len() - self.dirs
+        };
+        let mut names = self
+            .names
+            .iter()
+            .zip(&self.is_dir)
+            .filter(|(_, is_dir)| **is_dir == dirs)
+            .map(|(name, _)| Text(name.bytes, is_bytes));
+        // A list that has its length from the beginning: there are so many names.
+        PyList::new(
+            py,
+            (0..count).map(|_| names.next().unwrap_or(Text(b"", is_bytes))),
+        )
+    }
+
+    pub(crate) fn read(fs: &Filesystem, path: &[u8]) -> extant::Result<Self> {
         let names = Names::read(fs, as_path(path))?;
         let mut links = HashSet::new();
         let is_dir = names.iter().map(|name| match name.file_type {
@@ -78,10 +113,12 @@ impl Listed {
             }
             Some(_) => false,
         });
-        let is_dir = is_dir.collect();
+        let is_dir: Vec<bool> = is_dir.collect();
+        let dirs = is_dir.iter().filter(|is_dir| **is_dir).count();
         Ok(Self {
             names,
             is_dir,
+            dirs,
             links,
         })
     }
@@ -107,7 +144,7 @@ impl Walk {
             on_error,
             state: Mutex::new(Some(State {
                 steps: vec![Step::Enter(top.bytes().to_vec())],
-                given: None,
+                ..State::default()
             })),
         }
     }
@@ -144,6 +181,26 @@ impl Walk {
         Ok(())
     }
 
+    /// Has a thread read the directories that come next, where nothing can change them.
+    fn go_ahead(&self, state: &mut State, fs: &Filesystem, now: &[u8]) {
+        if state.ahead.is_none() && state.entered == ALONE {
+            state.ahead = self.shared.read_ahead(fs);
+        }
+        state.ahead = state.ahead.take().filter(Ahead::is_here);
+        let Some(ahead) = &state.ahead else {
+            return;
+        };
+        let next = || {
+            state.steps.iter().rev().filter_map(|step| match step {
+                Step::Enter(path) => Some(path.as_slice()),
+                Step::Give(_) => None,
+            })
+        };
+        if ahead.len() < PLANNED / 4 || !next().next().is_none_or(|first| ahead.knows(first)) {
+            ahead.plan(now, next());
+        }
+    }
+
     fn step<'py>(
         &self,
         py: Python<'py>,
@@ -160,9 +217,14 @@ impl Walk {
                 Some(Step::Enter(path)) => path,
             };
             let fs = self.shared.fs()?;
+            state.entered += 1;
+            self.go_ahead(state, &fs, &path);
             let listed = {
-                let path = &path;
-                outside(py, move || Listed::read(&fs, path))
+                let (path, ahead) = (&path, state.ahead.as_ref());
+                outside(py, move || match ahead {
+                    Some(ahead) => ahead.read(&fs, path),
+                    None => Listed::read(&fs, path),
+                })
             };
             let listed = match listed {
                 Ok(listed) => listed,
@@ -174,11 +236,8 @@ impl Walk {
                 }
                 Err(e) => return Err(e),
             };
-            let (dirs, files) = (PyList::empty(py), PyList::empty(py));
-            for (name, is_dir) in listed.names.iter().zip(&listed.is_dir) {
-                let name = give(py, name.bytes, self.is_bytes)?;
-                if *is_dir { &dirs } else { &files }.append(name)?;
-            }
+            let dirs = listed.of(py, true, self.is_bytes)?;
+            let files = listed.of(py, false, self.is_bytes)?;
             let tuple = PyTuple::new(
                 py,
                 [

@@ -172,6 +172,10 @@ pub(super) const FREE_TO_LOCK: &[&str] = &[
 /// Files outside those that use a plain lock or a plain shared read-modify-write.
 pub(super) const LOCKS: &[(&str, &str)] = &[
     (
+        "crates/python/src/ahead.rs",
+        "what lies ready for a walk: the engine is entered without it",
+    ),
+    (
         "crates/python/src/device.rs",
         "held while Python code runs, which takes locks of its own",
     ),

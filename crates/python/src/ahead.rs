@@ -1,0 +1,266 @@
+//! Reading directories ahead of a walk.
+//!
+//! A thread reads those that come next, while Python makes objects of the names that it has. It
+//! does so only for a file system that is open for reading: in another one, what the caller changes
+//! while it walks would be missed. It never takes the GIL, so it may be waited for with it.
+
+use crate::walk::Listed;
+use extant::Filesystem;
+use std::collections::HashMap;
+use std::fmt;
+use std::process;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Directories that are planned at most.
+pub(crate) const PLANNED: usize = 32;
+
+/// Bytes that lie ready, beyond which no other directory is begun.
+const READY: usize = 4 << 20;
+
+/// A thread that reads ahead. It ends when this is dropped.
+pub(crate) struct Ahead {
+    desk: Arc<Desk>,
+}
+
+/// What the thread and the walk share.
+pub(crate) struct Desk {
+    state: Mutex<State>,
+    /// Something is to be read, or everything is to end.
+    wanted: Condvar,
+    /// A directory is ready, or the thread has ended.
+    done: Condvar,
+    /// A process that was forked has no such thread.
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    /// Paths that come next, the first last.
+    plan: Vec<Vec<u8>>,
+    /// What the thread reads now.
+    under_way: Option<Vec<u8>>,
+    ready: HashMap<Vec<u8>, extant::Result<Listed>>,
+    /// Bytes of what is ready.
+    bytes: usize,
+    /// The thread waits for `wanted`.
+    is_idle: bool,
+    /// Somebody waits for `done`.
+    is_awaited: bool,
+    is_ending: bool,
+    has_ended: bool,
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn put(&mut self, path: Vec<u8>, listed: extant::Result<Listed>) {
+        self.bytes += listed.as_ref().map_or(0, Listed::bytes);
+        self.ready.insert(path, listed);
+    }
+
+    fn take(&mut self, path: &[u8]) -> Option<extant::Result<Listed>> {
+        let listed = self.ready.remove(path)?;
+        self.bytes -= listed.as_ref().map_or(0, Listed::bytes);
+        Some(listed)
+    }
+}
+
+impl Desk {
+    /// Whether the thread is one of this process.
+    fn is_here(&self) -> bool {
+        self.process == process::id()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the thread does until it is to end.
+    fn work(&self, fs: &Filesystem) {
+        let mut state = self.lock();
+        while !state.is_ending {
+            let next = if state.bytes < READY {
+                state.plan.pop()
+            } else {
+                None
+            };
+            let Some(path) = next else {
+                state.is_idle = true;
+                state = self
+                    .wanted
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state.is_idle = false;
+                continue;
+            };
+            state.under_way = Some(path.clone());
+            drop(state);
+            let listed = Listed::read(fs, &path);
+            state = self.lock();
+            state.under_way = None;
+            state.put(path, listed);
+            if state.is_awaited {
+                state.is_awaited = false;
+                self.done.notify_all();
+            }
+        }
+    }
+
+    /// Has the thread end, and waits until it has.
+    pub(crate) fn end(&self) {
+        if !self.is_here() {
+            return;
+        }
+        let mut state = self.lock();
+        state.is_ending = true;
+        self.wanted.notify_all();
+        while !state.has_ended {
+            state.is_awaited = true;
+            state = self
+                .done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Says that the thread has ended, also where it panics.
+struct Ending(Arc<Desk>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.under_way = None;
+        state.has_ended = true;
+        self.0.done.notify_all();
+    }
+}
+
+impl Ahead {
+    /// Begins, unless there can be no more threads.
+    pub(crate) fn begin(fs: Filesystem) -> Option<Self> {
+        let desk = Arc::new(Desk {
+            state: Mutex::default(),
+            wanted: Condvar::new(),
+            done: Condvar::new(),
+            process: process::id(),
+        });
+        let theirs = Arc::clone(&desk);
+        let thread = thread::Builder::new().name("extant-walk".to_owned());
+        let begun = thread.spawn(move || {
+            let ending = Ending(theirs);
+            // Gone before the end is told: to close waits for that.
+            let fs = fs;
+            ending.0.work(&fs);
+            drop(fs);
+        });
+        begun.ok()?;
+        Some(Self { desk })
+    }
+
+    /// Whether it reads in this process, and not in one from which this was forked.
+    pub(crate) fn is_here(&self) -> bool {
+        self.desk.is_here()
+    }
+
+    /// What ends it when its file system closes.
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// Whether a directory is planned, read now, or ready.
+    pub(crate) fn knows(&self, path: &[u8]) -> bool {
+        let state = self.desk.lock();
+        state.ready.contains_key(path)
+            || state.under_way.as_deref() == Some(path)
+            || state.plan.last().is_some_and(|first| first == path)
+    }
+
+    /// How many directories are planned or ready.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.desk.lock();
+        state.plan.len() + state.ready.len()
+    }
+
+    /// Says what comes after the directory that the walk enters now, the first first. Of what is
+    /// ready all else is forgotten.
+    pub(crate) fn plan<'a>(&self, now: &[u8], next: impl Iterator<Item = &'a [u8]>) {
+        let mut state = self.desk.lock();
+        let state = &mut *state;
+        let mut before = std::mem::take(&mut state.ready);
+        state.plan.clear();
+        state.bytes = 0;
+        if let Some((path, listed)) = before.remove_entry(now) {
+            state.put(path, listed);
+        }
+        for path in next.take(PLANNED) {
+            if let Some((path, listed)) = before.remove_entry(path) {
+                state.put(path, listed);
+            } else if state.under_way.as_deref() != Some(path) {
+                state.plan.push(path.to_vec());
+            }
+        }
+        state.plan.reverse();
+        if state.is_idle && !state.plan.is_empty() {
+            self.desk.wanted.notify_all();
+        }
+    }
+
+    /// Reads a directory, or gives it if it has been read. While the thread reads just that, the
+    /// caller reads what comes behind it.
+    pub(crate) fn read(&self, fs: &Filesystem, path: &[u8]) -> extant::Result<Listed> {
+        let mut state = self.desk.lock();
+        loop {
+            if let Some(listed) = state.take(path) {
+                if state.is_idle && !state.plan.is_empty() {
+                    self.desk.wanted.notify_all();
+                }
+                return listed;
+            }
+            if state.under_way.as_deref() != Some(path) {
+                // It is read here, and by nobody else.
+                state.plan.retain(|planned| planned != path);
+                drop(state);
+                return Listed::read(fs, path);
+            }
+            let next = if state.bytes < READY {
+                state.plan.pop()
+            } else {
+                None
+            };
+            if let Some(next) = next {
+                drop(state);
+                let listed = Listed::read(fs, &next);
+                state = self.desk.lock();
+                state.put(next, listed);
+            } else {
+                state.is_awaited = true;
+                state = self
+                    .desk
+                    .done
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if self.desk.is_here() {
+            self.desk.lock().is_ending = true;
+            self.desk.wanted.notify_all();
+        }
+    }
+}
