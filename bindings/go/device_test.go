@@ -291,6 +291,11 @@ func TestDevicesOfOtherKinds(t *testing.T) {
 	whole, err := extant.MemoryDevice(16 << 20)
 	must(t, err)
 	defer whole.Close()
+	_, err = whole.Part(7, 0)
+	var refused *fs.PathError
+	if !errors.As(err, &refused) || errors.As(refused.Err, new(*fs.PathError)) {
+		t.Errorf("%v: not one operation on one name", err)
+	}
 	part, err := whole.Part(0, 4<<20)
 	must(t, err)
 	must(t, part.Format(ctx))

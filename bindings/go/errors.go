@@ -85,10 +85,13 @@ func call(do func() C.int64_t) (int64, error) {
 	}
 }
 
-// pathError says which operation failed on which name.
+// pathError says which operation failed on which name. An error that says so already is left.
 func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if said, ok := err.(*fs.PathError); ok {
+		return said
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
