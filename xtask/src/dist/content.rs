@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub(super) enum Item {
     /// A directory.
     Dir,
+    /// A directory in which all may make files, and each remove its own.
+    Shared,
     /// A regular file.
     File {
         /// Permissions.
@@ -32,10 +34,16 @@ impl Item {
         Self::File { mode, bytes }
     }
 
+    /// Whether it is a directory.
+    pub(super) fn is_dir(&self) -> bool {
+        matches!(self, Self::Dir | Self::Shared)
+    }
+
     /// The permissions, as an archive has them.
     pub(super) fn mode(&self) -> u32 {
         match self {
             Self::Dir => 0o755,
+            Self::Shared => 0o1777,
             Self::File { mode, .. } => *mode,
             Self::Link(_) => 0o777,
         }
@@ -45,7 +53,7 @@ impl Item {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::File { bytes, .. } => bytes.len(),
-            Self::Dir | Self::Link(_) => 0,
+            Self::Dir | Self::Shared | Self::Link(_) => 0,
         }
     }
 }

@@ -388,7 +388,7 @@ fn packed(path: &str, item: &Item) -> Done<Option<(String, Item)>> {
     let item = match item {
         Item::File { bytes, .. } => Item::text(tools::gzip(bytes)?),
         Item::Link(target) => Item::Link(format!("{target}.gz")),
-        Item::Dir => return Ok(None),
+        Item::Dir | Item::Shared => return Ok(None),
     };
     Ok(Some((format!("{folder}/{name}"), item)))
 }

@@ -21,8 +21,8 @@ fn blob(layout: &mut Content, kind: &str, bytes: Vec<u8>) -> Done<String> {
 /// The image as a tar archive. `date` is the moment as RFC 3339 has it.
 pub(super) fn archive(about: &About<'_>, content: &Content, date: &str) -> Done<Vec<u8>> {
     let mut layer = content.clone();
-    // Programs that make files of their own for a while want one.
-    layer.add("tmp", Item::Dir);
+    // Programs that make files of their own for a while want one, whatever user they run as.
+    layer.add("tmp", Item::Shared);
     let layer = tar::archive(&layer, "", about.moment)?;
     let diff = sha256(&layer)?;
     let mut layout = Content::new();
@@ -110,5 +110,12 @@ mod tests {
         assert!(text(&format!("blobs/sha256/{config}")).contains(&diff));
         let hello = filter("tar", &["-xOf", "-", "usr/bin/extant"], &plain).unwrap();
         assert_eq!(hello, b"hello");
+        let list = filter("tar", &["-tvf", "-"], &plain).unwrap();
+        let list = String::from_utf8(list).unwrap();
+        let tmp = list.lines().find(|line| line.ends_with(" tmp/"));
+        assert!(
+            tmp.is_some_and(|tmp| tmp.starts_with("drwxrwxrwt ")),
+            "{list}"
+        );
     }
 }

@@ -114,7 +114,7 @@ fn header(region: u32, mut entries: Vec<(u32, Value)>) -> Vec<u8> {
 /// What is at a path, as `stat` has it.
 fn mode(item: &Item) -> u32 {
     let kind = match item {
-        Item::Dir => 0o040_000,
+        Item::Dir | Item::Shared => 0o040_000,
         Item::File { .. } => 0o100_000,
         Item::Link(_) => 0o120_000,
     };
@@ -124,7 +124,7 @@ fn mode(item: &Item) -> u32 {
 /// The content of a file, or where a link leads.
 fn bytes(item: &Item) -> &[u8] {
     match item {
-        Item::Dir => &[],
+        Item::Dir | Item::Shared => &[],
         Item::File { bytes, .. } => bytes,
         Item::Link(target) => target.as_bytes(),
     }
@@ -132,7 +132,7 @@ fn bytes(item: &Item) -> &[u8] {
 
 /// Directories that this package owns: others are the system's.
 fn is_packaged(path: &str, item: &Item) -> bool {
-    *item != Item::Dir || path.starts_with("usr/share/doc/")
+    !item.is_dir() || path.starts_with("usr/share/doc/")
 }
 
 /// An archive in the newc form of cpio.
@@ -155,7 +155,7 @@ fn cpio(files: &[(&str, &Item)], moment: u32) -> Vec<u8> {
         archive.resize(archive.len().next_multiple_of(4), 0);
     };
     for (number, (path, item)) in files.iter().enumerate() {
-        let links = if **item == Item::Dir { 2 } else { 1 };
+        let links = if item.is_dir() { 2 } else { 1 };
         member(
             &format!("./{path}"),
             number + 1,
@@ -186,7 +186,7 @@ fn entries_of_files(files: &[(&str, &Item)], moment: u32) -> Done<Vec<(u32, Valu
         }
         names.push(name.to_owned());
         let (digest, link) = match item {
-            Item::Dir => (String::new(), String::new()),
+            Item::Dir | Item::Shared => (String::new(), String::new()),
             Item::File { bytes, .. } => (sha256(bytes)?, String::new()),
             Item::Link(target) => (String::new(), target.clone()),
         };

@@ -16,7 +16,7 @@ pub(super) fn archive(content: &Content, prefix: &str, moment: u64) -> Done<Vec<
         member(&mut archive, "./", &Item::Dir, moment)?;
     }
     for (path, item) in content.iter() {
-        let slash = if *item == Item::Dir { "/" } else { "" };
+        let slash = if item.is_dir() { "/" } else { "" };
         member(
             &mut archive,
             &format!("{prefix}{path}{slash}"),
@@ -36,7 +36,7 @@ fn member(archive: &mut Vec<u8>, name: &str, item: &Item, moment: u64) -> Done<(
     header[..name.len()].copy_from_slice(name.as_bytes());
     header[345..345 + prefix.len()].copy_from_slice(prefix.as_bytes());
     let (kind, link) = match item {
-        Item::Dir => (b'5', ""),
+        Item::Dir | Item::Shared => (b'5', ""),
         Item::File { .. } => (b'0', ""),
         Item::Link(target) => (b'2', target.as_str()),
     };
