@@ -10,6 +10,7 @@ use extant::errno::{
 };
 use extant::{Cause, DeviceError};
 use extant_mkfs::output::OutputError;
+use extant_mkfs::tables::TableError;
 use extant_mkfs::write::WriteError;
 use extant_mkfs::{BuildError, layout::PlanError};
 use std::cell::{Cell, RefCell};
@@ -224,6 +225,19 @@ impl From<extant_mkfs::source::SourceError> for Failure {
     fn from(e: extant_mkfs::source::SourceError) -> Self {
         let errno = of_system(&e).unwrap_or(EINVAL);
         Self::new(errno, ERROR_DEVICE, e.to_string())
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(e: TableError) -> Self {
+        match e {
+            TableError::Source(e) => e.into(),
+            e => {
+                let errno = of_system(&e);
+                let kind = errno.map_or(ERROR_MISUSE, |_| ERROR_DEVICE);
+                Self::new(errno.unwrap_or(EINVAL), kind, e.to_string())
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `pointers` | from what C passes to what Rust may use |
 //! | `report` | what a check or a repair came to |
 //! | `settings` | settings as strings, and what they mean |
+//! | `tables` | tables of owners, devices and labels, as settings name them |
 //! | `tuning` | changing sizes and settings, and telling what they are |
 //! | `types` | what is behind the handles, and the structures both sides know |
 //! | `watch` | how far long work is, and ending it |
@@ -43,6 +44,7 @@ mod open;
 mod pointers;
 mod report;
 mod settings;
+mod tables;
 mod tuning;
 mod types;
 mod watch;

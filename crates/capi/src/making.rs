@@ -152,7 +152,12 @@ impl Asked {
         let mut options = self.source_options()?;
         options.spool_dir = spool.map(Path::to_owned);
         let mut tree = read_sources(&self.from, &options)?.tree;
-        tree.normalise(&self.normalisation());
+        let mut rest = self.normalisation();
+        if !self.tables.is_empty() {
+            // What tables say is stronger than an owner for all.
+            tree = self.tables.apply(tree, rest.owner.take())?;
+        }
+        tree.normalise(&rest);
         Ok(Some(tree))
     }
 }

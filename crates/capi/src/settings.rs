@@ -2,6 +2,7 @@
 //! command.
 
 use crate::call::Failure;
+use crate::tables::{self, Tables};
 use extant::BlockSize;
 use extant::ErrorsBehaviour;
 use extant_format::features::Feature;
@@ -26,6 +27,7 @@ pub(crate) struct Asked {
     headroom: Option<Headroom>,
     pub(crate) from: Vec<Source>,
     exclude: Vec<Vec<u8>>,
+    pub(crate) tables: Tables,
     owner: Option<Owner>,
     root_owner: Option<Owner>,
     root_mode: Option<u16>,
@@ -117,6 +119,23 @@ pub(crate) fn read(given: &[&[u8]]) -> Result<Asked, Failure> {
         let text = "headroom goes with size=auto: a fixed size has the room it has";
         return Err(Failure::invalid(text));
     }
+    if !asked.tables.is_empty() && asked.from.is_empty() {
+        let text = "owners, contexts and map-ids are of what from=TREE puts in: give that, too";
+        return Err(Failure::invalid(text));
+    }
+    if !asked.tables.mount_point.is_empty()
+        && asked.tables.owners.is_empty()
+        && asked.tables.contexts.is_none()
+    {
+        let text = "mount-point says what the paths of owners and contexts begin with: give one of \
+                    these, too";
+        return Err(Failure::invalid(text));
+    }
+    if !asked.tables.ids.is_empty() && asked.owner.is_some() {
+        let text = "owner gives all files to one, so that map-ids has nothing to map: give one of \
+                    them";
+        return Err(Failure::invalid(text));
+    }
     if let Some(Size::Auto(_)) = asked.size {
         asked.size = Some(asked.auto());
     }
@@ -131,6 +150,13 @@ impl Asked {
             "headroom" => self.headroom = Some(setting.read(words::parse_headroom)?),
             "from" => self.from.push(self.source(setting)?),
             "exclude" => self.exclude.push(setting.value.to_vec()),
+            "owners" => self.tables.owners.push(setting.value.to_vec()),
+            "contexts" => self.tables.contexts = Some(setting.value.to_vec()),
+            "map-ids" => self.tables.ids.push(setting.parse()?),
+            "mount-point" => {
+                let read = tables::mount_point(setting.value);
+                self.tables.mount_point = read.map_err(|e| setting.wrong(e))?;
+            }
             "owner" => self.owner = Some(setting.parse()?),
             "root-owner" => self.root_owner = Some(setting.parse()?),
             "root-mode" => self.root_mode = Some(setting.read(words::parse_mode)?),

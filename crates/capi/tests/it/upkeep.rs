@@ -96,6 +96,63 @@ fn a_program_in_c_makes_an_image() {
 }
 
 #[test]
+fn a_program_in_c_takes_owners_and_labels_from_tables() {
+    let desk = Desk::new();
+    let (image, tree) = (desk.path("disk.img"), desk.path("tree"));
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/hostname"), "box\n").unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(desk.path(name), text).unwrap();
+        desk.path(name).display().to_string()
+    };
+    let owners = format!(
+        "owners=extant:{}",
+        write("table", "/system/etc/hostname 7:8 0640\n")
+    );
+    let contexts = format!(
+        "contexts={}",
+        write(
+            "contexts",
+            "/.* u:object_r:any:s0\n/system/etc(/.*)? u:object_r:conf:s0\n"
+        )
+    );
+    let from = format!("from={}", tree.display());
+    let settings = [
+        "size=16M",
+        "owner=5:5",
+        &from,
+        &owners,
+        &contexts,
+        "mount-point=/system",
+    ];
+    desk.ok("mkfs", &image, &settings);
+    assert_clean(&image);
+    let stat = debugfs(&image, "stat /etc/hostname");
+    assert!(stat.contains("User:     7   Group:     8"), "{stat}");
+    assert!(stat.contains("Mode:  0640"), "{stat}");
+    assert!(stat.contains("conf:s0"), "{stat}");
+    let stat = debugfs(&image, "stat /etc");
+    assert!(stat.contains("User:     5"), "{stat}");
+    let ids = ["size=16M", "force=yes", &from, "map-ids=0:100:1000"];
+    desk.ok("mkfs", &image, &ids);
+    assert!(debugfs(&image, "stat /etc").contains("User:   100"));
+    let none = desk.path("none");
+    for (settings, why) in [
+        (vec![owners.as_str()], "from=TREE"),
+        (vec![&from, "mount-point=/x"], "give one of these"),
+        (vec![&from, &contexts, "mount-point=x"], "absolute path"),
+        (vec![&from, "map-ids=0:1"], "FROM:TO:COUNT"),
+        (vec![&from, "owners=/nowhere"], "error 2 "),
+        (vec![&from, "owner=1:1", "map-ids=0:1:9"], "nothing to map"),
+        (vec![&from, &owners], "names nothing"),
+    ] {
+        let said = desk.fails("mkfs", &none, &settings);
+        assert!(said.contains(why), "{said}");
+        assert!(!none.exists());
+    }
+}
+
+#[test]
 fn a_program_in_c_makes_and_fills_an_image_on_a_device_of_its_own() {
     let desk = Desk::new();
     let image = desk.path("disk.img");
