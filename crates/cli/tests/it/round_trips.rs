@@ -177,7 +177,7 @@ fn many_files_are_copied_into_and_out_of_an_image_in_few_round_trips() {
 }
 
 /// For a tree in which directories lie eight deep.
-const MOST_INTO: u64 = 34;
+const MOST_INTO: u64 = 26;
 const MOST_OUT: u64 = 20;
 
 #[test]
@@ -250,7 +250,7 @@ fn thousands_of_files_are_copied_into_a_small_log_in_few_round_trips() {
     assert_clean(&image);
 }
 
-const MOST_FOR_THOUSANDS: u64 = 50;
+const MOST_FOR_THOUSANDS: u64 = 36;
 
 #[test]
 fn a_file_system_is_made_in_few_round_trips() {
@@ -318,7 +318,7 @@ fn opening_for_writing_and_closing_take_few_round_trips() {
 }
 
 /// To open, to make one directory, and to close.
-const MOST_TO_CHANGE: u64 = 17;
+const MOST_TO_CHANGE: u64 = 16;
 
 #[test]
 fn a_log_is_replayed_in_few_round_trips() {

@@ -3,9 +3,9 @@
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use extant_format::Pblk;
-use extant_format::extent::ExtentNode;
+use extant_format::extent::{ExtentNode, MAGIC};
 use extant_format::indirect::{DIRECT, ROOT_POINTERS, pointer};
-use extant_format::inode::InodeFlags;
+use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_sync::pin;
 
 /// Bytes that the device is read by around nodes.
@@ -27,6 +27,19 @@ pub(super) fn directory_node(fs: &Fs, block: Pblk) {
     let first = end.saturating_sub(CHUNKS * chunk);
     let around = first.max(fs.physical().start)..end;
     fs.cache().prefetch_all(around.map(Pblk::new).collect());
+}
+
+/// Returns where the first block of a file lies, if the root of its map says so without a node.
+/// What is wrong with the map shows when it is read.
+pub(crate) fn first_block(root: &[u8; MAP_BYTES]) -> Option<Pblk> {
+    if root.starts_with(&MAGIC.to_le_bytes()) {
+        let node = ExtentNode::parse(root).ok().filter(ExtentNode::is_leaf)?;
+        let extent = node.extent(0)?;
+        (extent.lblk.get() == 0).then_some(extent.pblk)
+    } else {
+        let block = pointer(root, 0);
+        (block != 0).then(|| Pblk::new(block.into()))
+    }
 }
 
 /// Gives the blocks of the nodes that the root of a map in the inode names to `put`. What is wrong

@@ -40,7 +40,7 @@ mod runs;
 mod status;
 mod tree;
 
-pub(crate) use ahead::nodes_below_root;
+pub(crate) use ahead::{first_block, nodes_below_root};
 pub(crate) use credits::{
     GROUP, NewRuns, insert_credits, insert_many_credits, new_map_credits, remove_credits,
     stays_in_record,

@@ -8,6 +8,7 @@
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Runs, Target};
+use extant_format::indirect::encode_root;
 use extant_format::{Group, Ino, Pblk};
 use std::sync::Arc;
 
@@ -34,12 +35,25 @@ impl Fs {
         let of_inodes = of_inodes.filter_map(|ino| self.inode_blocks_around(*ino).ok());
         let of_groups = groups.filter_map(|group| self.stored_group(group).ok());
         let bitmaps = of_groups.flat_map(|desc| self.stored_bitmaps(&desc));
-        let blocks = of_inodes.flatten().map(Pblk::new).chain(bitmaps).collect();
+        // The superblock has a copy of the journal's map.
+        let backup = superblock.journal_backup();
+        let journal_front = backup.and_then(|(map, _)| map::first_block(&encode_root(&map)));
+        let blocks = of_inodes.flatten().map(Pblk::new);
+        let blocks = blocks.chain(bitmaps).chain(journal_front).collect();
         self.cache().prefetch_all(blocks);
 
         let inode = |ino: Option<Ino>| self.inode(ino?).ok();
         let (root, journal, orphan_file) =
             (inode(Some(Ino::ROOT)), inode(journal), inode(orphan_file));
+        if let Some(front) = journal_front
+            && journal
+                .as_ref()
+                .and_then(|inode| map::first_block(&inode.disk().map))
+                != Some(front)
+        {
+            // The copy is old: that block may be anything, which is not kept here.
+            self.cache().discard(front);
+        }
         let mut blocks = Vec::new();
         self.add_first_blocks(journal.as_ref(), 1, &mut blocks);
         self.add_first_blocks(orphan_file.as_ref(), MOST_ORPHAN_BLOCKS, &mut blocks);
@@ -63,6 +77,61 @@ impl Fs {
             if let Target::Written(first) = run.target {
                 let run = first.get()..first.get().saturating_add(run.len);
                 blocks.extend(run.map(Pblk::new));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::MountOptions;
+    use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
+    use extant_sync::pin;
+    use extant_testkit::crash::{Content, FaultDevice};
+    use extant_testkit::oracle::mke2fs;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    /// Opens a copy of an image for writing, far away, and looks at what is in memory then.
+    fn look(image: &Path) {
+        let device = FaultDevice::new(Content::of_file(image).open()).far(32);
+        let options = MountOptions::read_write().background(false);
+        let fs = Fs::open(Arc::new(device), options).expect("it opens");
+        let journal = fs.superblock().journal_ino().expect("a journal");
+        let journal = fs.inode(journal).expect("an inode");
+        let front = map::first_block(&journal.disk().map).expect("the front of the journal");
+        let backup = fs.superblock().journal_backup().expect("a copy of its map");
+        let told = map::first_block(&encode_root(&backup.0));
+        for block in [Some(front), told].into_iter().flatten() {
+            // The log is written past memory, and so may that block be which an old copy names.
+            assert!(fs.cache().peek(block, &pin()).is_none(), "{block:?}");
+        }
+        fs.close().expect("it closes");
+    }
+
+    #[test]
+    fn an_old_copy_of_the_journals_map_leaves_nothing_in_memory() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let image = dir.path().join("image");
+        for kind in ["ext4", "ext3"] {
+            mke2fs(&image, 32 << 20, &["-t", kind, "-b", "1024"]);
+            let file = std::fs::File::options().read(true).write(true).open(&image);
+            let file = file.expect("a file");
+            let mut bytes = [0; SUPERBLOCK_LEN];
+            let at = SUPERBLOCK_OFFSET;
+            file.read_exact_at(&mut bytes, at).expect("a superblock");
+            let superblock = Superblock::parse(&bytes).expect("a superblock");
+            let good = superblock.journal_backup().expect("a copy").0;
+            let first = |map: &[u32; 15]| map::first_block(&encode_root(map));
+            assert!(first(&good).is_some(), "{kind}");
+            for (number, right) in good.into_iter().enumerate() {
+                for value in [0, 1, 0xf30a, right ^ 0x155, u32::MAX] {
+                    let old = superblock.with(|raw| raw.jnl_blocks[number].set(value));
+                    let old = old.expect("a superblock");
+                    file.write_all_at(&old.encode(), at).expect("room");
+                    look(&image);
+                }
             }
         }
     }

@@ -85,9 +85,10 @@ impl DirtyState {
         !self.folios.lock().numbers.is_empty()
     }
 
-    /// Tells whether no folio is dirty but the first.
-    pub(in crate::data) fn is_in_first_folio_only(&self) -> bool {
-        self.folios.lock().numbers.iter().all(|&index| index == 0)
+    /// Tells whether no folio is dirty but the first `count`.
+    pub(in crate::data) fn is_below(&self, count: u32) -> bool {
+        let folios = self.folios.lock();
+        folios.numbers.iter().all(|&index| index < count)
     }
 
     /// Takes the note that the file is written on and on, if there is one: what lies behind is not

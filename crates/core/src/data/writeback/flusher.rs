@@ -9,7 +9,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::{Error, Result};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -237,17 +237,23 @@ impl Fs {
         if workers == 1 {
             return write_back_files(self, &files);
         }
-        let chunk = files.len().div_ceil(workers);
-        std::thread::scope(|scope| {
-            let (own, others) = files.split_at(chunk);
-            let others: Vec<_> = others
-                .chunks(chunk)
-                .map(|files| spawn_or_keep(scope, move || write_back_files(self, files)))
-                .collect();
-            let own = write_back_files(self, own);
-            others
-                .into_iter()
-                .fold(own, |result, other| result.and(other.finish()))
+        let share = if self.device().in_flight() > 1 {
+            // Some files take longer than others: a thread that is done takes more.
+            (files.len() / workers).clamp(1, FAR_SHARE)
+        } else {
+            files.len().div_ceil(workers)
+        };
+        let next = AtomicUsize::new(0);
+        all_do(workers, || {
+            let mut result = Ok(());
+            loop {
+                let at = next.fetch_add(share, Ordering::Relaxed).min(files.len());
+                let some = &files[at..files.len().min(at + share)];
+                if some.is_empty() {
+                    return result;
+                }
+                result = result.and(write_back_files(self, some));
+            }
         })
     }
 
@@ -266,7 +272,7 @@ impl Fs {
         let _alone = data.flushing.lock();
         // Fewer threads would be slower than the link: all of them go on, or none.
         let is_over = AtomicBool::new(false);
-        let work = || {
+        all_do(workers, || {
             let mut result = Ok(());
             while !is_over.load(Ordering::Relaxed) {
                 let files = data.take_some_files(FAR_SHARE);
@@ -276,13 +282,6 @@ impl Fs {
                 }
             }
             result
-        };
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..workers).map(|_| spawn_or_keep(scope, work)).collect();
-            let own = work();
-            others
-                .into_iter()
-                .fold(own, |result, other| result.and(other.finish()))
         })
     }
 
@@ -296,6 +295,18 @@ impl Fs {
                 .max(self.device().in_flight().min(MOST_FAR_WORKERS)),
         }
     }
+}
+
+/// Has so many threads do `work`, this one among them. The first of what went wrong counts.
+fn all_do(workers: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|_| spawn_or_keep(scope, work)).collect();
+        let own = work();
+        others
+            .into_iter()
+            .fold(own, |result, other| result.and(other.finish()))
+    })
 }
 
 /// Keeps memory within its limits before something is written to `live`. The caller holds nothing.

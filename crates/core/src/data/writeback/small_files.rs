@@ -36,6 +36,10 @@ const MOST_FILES: usize = 512;
 /// threads then.
 const MOST_BYTES: usize = 2 << 20;
 const MOST_FAR_BYTES: usize = 1 << 20;
+/// Folios of a small file. Where each request takes a round trip a copy in memory costs less than
+/// waiting for each file that is larger.
+const MOST_FOLIOS: u32 = 1;
+const MOST_FAR_FOLIOS: u32 = 8;
 
 /// Writes back files, small ones together. Each is noted as off the list of dirty files; those that
 /// are dirty afterwards are put back.
@@ -148,7 +152,12 @@ impl<'f, 'c> Gathering<'f, 'c> {
             return true;
         }
         // Otherwise its transfers are large enough, or it is full of holes.
-        if !cache.dirty.is_in_first_folio_only() || cache.has_detached() {
+        let most_folios = if self.fs.device().in_flight() > 1 {
+            MOST_FAR_FOLIOS
+        } else {
+            MOST_FOLIOS
+        };
+        if !cache.dirty.is_below(most_folios) || cache.has_detached() {
             return false;
         }
         let io = WriteIo::with(self.fs, self.alloc, live);

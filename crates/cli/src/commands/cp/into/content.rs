@@ -164,13 +164,26 @@ impl<'a> Content<'a> {
         size.clamp(1, CHUNK as u64) as usize
     }
 
-    /// Gives what is no hole to `put`, ascending. For a file that is open for direct I/O, as one
-    /// that [`is_large`](Self::is_large) should be, the last piece may be longer than the content.
-    /// Returns the size of the file.
+    /// Gives what is no hole to `put`, as [`large::copy`] does, for a file that is open for direct
+    /// I/O. Returns the size of the file. Only for what [`is_large`](Self::is_large).
+    pub(super) fn copy_large(
+        self,
+        buffer: &mut Vec<u8>,
+        reserve: impl Fn(Range<u64>) -> bool + Sync,
+        put: impl Fn(u64, &[u8]) -> Result<(), Why> + Sync,
+    ) -> Result<u64, Why> {
+        match self {
+            Self::Host {
+                path, file, size, ..
+            } => large::copy(path, &file, size, reserve, put).map(|()| size),
+            Self::Image { .. } | Self::Tree(_) => self.copy(buffer, put),
+        }
+    }
+
+    /// Gives what is no hole to `put`, ascending. Returns the size of the file.
     pub(super) fn copy(
         mut self,
         buffer: &mut Vec<u8>,
-        is_direct: bool,
         mut put: impl FnMut(u64, &[u8]) -> Result<(), Why>,
     ) -> Result<u64, Why> {
         let wanted = self.most_at_once();
@@ -184,9 +197,6 @@ impl<'a> Content<'a> {
                 how: Reading::Stream,
                 ..
             } => stream(path, file, buffer, put),
-            Self::Host {
-                path, file, size, ..
-            } if is_direct => large::copy(path, file, *size, put).map(|()| *size),
             Self::Host {
                 path, file, size, ..
             } => {

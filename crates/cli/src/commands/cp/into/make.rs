@@ -11,6 +11,7 @@ use crate::path::is_dir;
 use crate::progress::Bar;
 use crate::room::{self, Fit, TooLarge};
 use extant::{Error, Escaped, File, FileType, Filesystem, Metadata, OpenOptions};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -191,11 +192,17 @@ impl<'a> Maker<'a> {
     fn fill(&mut self, file: &File, content: Content<'_>, is_direct: bool) -> Result<(), Why> {
         let (fs, bar) = (self.fs, self.bar);
         let no_room = |e| no_room(fs, e, false);
-        let size = content.copy(&mut self.buffer, is_direct, |at, bytes| {
+        let put = |at, bytes: &[u8]| {
             file.write_all_at(bytes, at).map_err(no_room)?;
             bar.advance(bytes.len() as u64);
             Ok(())
-        })?;
+        };
+        let size = if is_direct {
+            let reserve = |Range { start, end }| file.allocate(start, end - start).is_ok();
+            content.copy_large(&mut self.buffer, reserve, put)
+        } else {
+            content.copy(&mut self.buffer, put)
+        }?;
         if file.metadata().len() != size {
             file.set_len(size).map_err(no_room)
         } else {

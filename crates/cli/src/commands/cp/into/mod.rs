@@ -11,6 +11,7 @@
 //! | `content` | the content of a file piece by piece, wherever it comes from |
 //! | `large` | that of a large file of the host, for an image behind a server at hand |
 //! | `make` | making one file and filling it, beside an older one if there is one |
+//! | `threads` | how many threads make files |
 //! | `attributes` | giving it what it had besides content |
 //! | `tables` | what tables say that it shall have |
 //!
@@ -38,6 +39,7 @@ mod node;
 pub(in crate::commands) mod plan;
 mod rivals;
 mod tables;
+mod threads;
 
 use super::STREAM;
 use super::rules::{Exclusion, Follow, existing};
@@ -52,7 +54,6 @@ use crate::operands::{expand, expand_one};
 use crate::owner::{Owner, OwnerSpec};
 use crate::path::{destination, follow, is_dir};
 use crate::progress::Bar;
-use crate::time::is_reproducible;
 use crate::verbose::Verbose;
 use ahead::Ahead;
 use extant::{Cause, Escaped, FileFlags, FileType, Filesystem};
@@ -62,16 +63,12 @@ use extant_mkfs::source;
 use make::{Maker, Why};
 use plan::{How, Link, Node, Plan, Start};
 use rivals::Rivals;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-
-/// Files that one thread more is worth.
-const FILES_PER_THREAD: usize = 32;
-/// Threads at most, unless more are asked for, that mostly wait for a device that is far.
-const MOST_FAR: usize = 32;
+use std::sync::{Arc, Mutex};
+use threads::Threads;
 
 /// What is kept besides names, content, holes and symbolic links.
 #[derive(Debug, Clone, Copy)]
@@ -197,7 +194,7 @@ fn all(
             dest.shown(),
         )));
     }
-    let in_flight = in_flight(&fs, &starts);
+    let threads = Threads::of(args.threads, &fs, &starts);
     let mut plan = Plan::new(how, keep, images.files());
     let place =
         |start: &Start| destination(&dest.path, into, args.no_target_directory, start.name());
@@ -237,7 +234,7 @@ fn all(
         tight: Mutex::new(()),
         names: Names::default(),
         failed: Mutex::default(),
-        threads: threads(args.threads, in_flight),
+        threads,
         verbose: asked.verbose,
         place_of: None,
     };
@@ -293,21 +290,6 @@ fn for_all(owner: Owner) -> Outcome<source::Owner> {
     }
 }
 
-/// How many threads to have, if so many are worth having for devices that are far.
-fn threads(asked: usize, in_flight: usize) -> usize {
-    match asked {
-        _ if is_reproducible() => 1,
-        0 => processors().max(in_flight),
-        asked => asked,
-    }
-}
-
-/// Processors that may be used, which takes many files of the system to find out.
-fn processors() -> usize {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
 /// Files of trees that are put into an image.
 pub(in crate::commands) struct OfTrees<'a> {
     pub(in crate::commands) fs: &'a Filesystem,
@@ -349,7 +331,7 @@ impl OfTrees<'_> {
             tight: Mutex::new(()),
             names: Names::default(),
             failed: Mutex::default(),
-            threads: threads(self.threads, in_flight(self.fs, &[])),
+            threads: Threads::of(self.threads, self.fs, &[]),
             verbose: self.verbose,
             place_of: Some(self.place_of),
         };
@@ -399,18 +381,6 @@ impl Keep {
             removes_first: false,
         }
     }
-}
-
-/// How many threads are worth having because they wait for devices that are far: that of the
-/// destination, or of an image to copy from.
-fn in_flight(dest: &Filesystem, starts: &[Start]) -> usize {
-    let sources = starts.iter().filter_map(|start| match start {
-        Start::Image { fs, .. } => Some(fs),
-        Start::Host(_) | Start::Input => None,
-    });
-    let all = sources.chain([dest]);
-    let most = all.map(|fs| ops::in_flight(fs.engine())).max();
-    most.map_or(1, |most| most.min(MOST_FAR))
 }
 
 /// Where to start: at a file of the host, or at those in an image that a source stands for.
@@ -500,7 +470,7 @@ struct Copy<'a> {
     tight: Mutex<()>,
     /// Names of files of the image that have several.
     names: Names,
-    threads: usize,
+    threads: Threads,
     verbose: &'a Verbose,
     /// Places of files whose content was not copied.
     failed: Mutex<HashSet<PathBuf>>,
@@ -529,7 +499,7 @@ impl Copy<'_> {
             .filter(|node| is_above_made(&made, node.parent))
             .collect();
         let (late, todo): (Vec<&Node>, Vec<&Node>) = todo.iter().partition(|node| node.late > 0);
-        self.files(&todo, problems);
+        self.files(&todo, &made, problems);
         let links = self.plan.links.iter();
         let links = links.filter(|link| is_above_made(&made, link.parent));
         let (late_links, links): (Vec<&Link>, Vec<&Link>) = links.partition(|link| link.late > 0);
@@ -550,7 +520,7 @@ impl Copy<'_> {
                 return;
             }
             match made_late {
-                Ok(node) => self.files(&[node], problems),
+                Ok(node) => self.files(&[node], &made, problems),
                 Err(link) => self.further_name(link, problems),
             }
         }
@@ -583,7 +553,7 @@ impl Copy<'_> {
             &self.bar,
             &self.tight,
             &self.names,
-            self.threads,
+            self.threads.most(),
         )
     }
 
@@ -653,8 +623,8 @@ impl Copy<'_> {
         made
     }
 
-    /// Makes all files, by all threads.
-    fn files(&self, todo: &[&Node], problems: &mut Problems) {
+    /// Makes all files, by several threads.
+    fn files(&self, todo: &[&Node], made: &[Made], problems: &mut Problems) {
         let next = AtomicUsize::new(0);
         let shared = Mutex::new(std::mem::take(problems));
         let work = || {
@@ -678,10 +648,7 @@ impl Copy<'_> {
                 ops::write_behind(self.fs.engine());
             }
         };
-        let threads = self
-            .threads
-            .min(todo.len().div_ceil(FILES_PER_THREAD))
-            .max(1);
+        let threads = self.threads.for_files(todo.len(), self.reads(todo, made));
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
@@ -689,6 +656,23 @@ impl Copy<'_> {
             work();
         });
         *problems = shared.into_inner().unwrap_or_else(|e| e.into_inner());
+    }
+
+    /// How many blocks of directories that were there before are read for files at most.
+    fn reads(&self, todo: &[&Node], made: &[Made]) -> usize {
+        let mut files: HashMap<&Path, u64> = HashMap::new();
+        let is_there = |node: &&&Node| !is_made_here(made, node.parent);
+        for dir in todo
+            .iter()
+            .filter(is_there)
+            .filter_map(|node| node.to.parent())
+        {
+            *files.entry(dir).or_default() += 1;
+        }
+        let block = u64::from(self.fs.engine().block_size().bytes());
+        let blocks = |dir| self.fs.metadata(dir).map_or(1, |dir| dir.len() / block + 1);
+        let reads = files.iter().map(|(dir, files)| blocks(dir).min(*files));
+        reads.sum::<u64>().try_into().unwrap_or(usize::MAX)
     }
 
     /// Tells of a file that was made.
@@ -725,6 +709,12 @@ impl Copy<'_> {
             }
         }
     }
+}
+
+/// Whether the directory that something goes into was made by this copy.
+fn is_made_here(made: &[Made], parent: Option<usize>) -> bool {
+    let made = parent.and_then(|parent| made.get(parent));
+    made.is_some_and(|made| *made == Made::New)
 }
 
 /// Whether the directory that something goes into is there: the number of one of the plan, or one

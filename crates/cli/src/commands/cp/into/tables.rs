@@ -154,7 +154,7 @@ fn list_of(node: &Node) -> Outcome<Vec<u8>> {
         }
         Ok(())
     };
-    content.copy(&mut Vec::new(), false, put).map_err(fail)?;
+    content.copy(&mut Vec::new(), put).map_err(fail)?;
     Ok(list)
 }
 

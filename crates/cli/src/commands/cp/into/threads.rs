@@ -1,0 +1,96 @@
+//! How many threads make files.
+//!
+//! A thread that waits for a device far away costs nothing, so there are many where files have to
+//! be read from there: those to copy, or the directories that they go into. Making files in
+//! directories that are new reads nothing: it takes a processor, and more threads than there are of
+//! those take it from the ones that send what was written.
+
+use super::plan::Start;
+use crate::time::is_reproducible;
+use extant::Filesystem;
+use extant_core::ops;
+use std::sync::OnceLock;
+
+/// Files that one thread more is worth.
+const FILES_PER_THREAD: usize = 32;
+/// Blocks, each read by itself, that one more is worth.
+const READS_PER_THREAD: usize = 4;
+/// Threads at most, unless more are asked for, that mostly wait for a device that is far.
+const MOST_FAR: usize = 32;
+
+/// How many threads there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Threads {
+    /// Those that are worth having where each of them works.
+    working: usize,
+    /// Those where they wait for the destination.
+    waiting: usize,
+}
+
+impl Threads {
+    /// As many as are asked for; 0 for as many as are worth having.
+    pub(super) fn of(asked: usize, dest: &Filesystem, starts: &[Start]) -> Self {
+        let all = |count| Self {
+            working: count,
+            waiting: count,
+        };
+        if is_reproducible() {
+            return all(1);
+        }
+        if asked > 0 {
+            return all(asked);
+        }
+        let far = |fs: &Filesystem| ops::in_flight(fs.engine()).min(MOST_FAR);
+        let sources = starts.iter().filter_map(|start| match start {
+            Start::Image { fs, .. } => Some(far(fs)),
+            Start::Host(_) | Start::Input => None,
+        });
+        let working = processors().max(sources.max().unwrap_or(1));
+        Self {
+            working,
+            waiting: working.max(far(dest)),
+        }
+    }
+
+    /// As many as there are at most.
+    pub(super) fn most(self) -> usize {
+        self.waiting
+    }
+
+    /// How many make so many files, for which so many blocks of the destination are read.
+    pub(super) fn for_files(self, files: usize, reads: usize) -> usize {
+        let working = self.working.min(files.div_ceil(FILES_PER_THREAD));
+        let waiting = self.waiting.min(reads.div_ceil(READS_PER_THREAD));
+        working.max(waiting).max(1)
+    }
+}
+
+/// Processors that may be used, which takes many files of the system to find out.
+fn processors() -> usize {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_wait_and_few_work() {
+        let threads = Threads {
+            working: 2,
+            waiting: 32,
+        };
+        for (files, reads, expected) in [
+            (0, 0, 1),
+            (32, 0, 1),
+            (33, 0, 2),
+            (10_000, 0, 2),
+            (10_000, 8, 2),
+            (10_000, 40, 10),
+            (10_000, 10_000, 32),
+        ] {
+            assert_eq!(threads.for_files(files, reads), expected, "{files} {reads}");
+        }
+    }
+}
