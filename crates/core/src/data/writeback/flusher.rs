@@ -8,13 +8,14 @@ use crate::data::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::{Error, Result};
-use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use extant_sync::{Condvar, CountedAtomicU64, LockClass, Mutex, Rank, RmwClass};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 static SIGNALS: LockClass = LockClass::new("flusher", Rank::Leaf);
+static NEXT: RmwClass = RmwClass::new("next file to write back");
 
 /// Turns of the thread after which what is dirty is written back: with the usual age of commits, as
 /// old as under Linux.
@@ -243,11 +244,12 @@ impl Fs {
         } else {
             files.len().div_ceil(workers)
         };
-        let next = AtomicUsize::new(0);
+        let next = CountedAtomicU64::new(&NEXT, 0);
         all_do(workers, || {
             let mut result = Ok(());
             loop {
-                let at = next.fetch_add(share, Ordering::Relaxed).min(files.len());
+                let at = next.fetch_add(share as u64, Ordering::Relaxed) as usize;
+                let at = at.min(files.len());
                 let some = &files[at..files.len().min(at + share)];
                 if some.is_empty() {
                     return result;
