@@ -94,6 +94,26 @@ pub(crate) fn is_last(volume: &Volume, group: Group) -> bool {
     group.get() + 1 == volume.geo.groups_count()
 }
 
+/// The block bitmap of a group as it is stored, `None` if it was never written, or if it is not
+/// known where it lies or what its checksum says.
+pub(crate) fn believed(volume: &Volume, group: Group) -> Result<Option<Vec<u8>>> {
+    let state = volume.groups.get(group.get() as usize);
+    let Some(state) = state.filter(|state| state.located) else {
+        return Ok(None);
+    };
+    if state.says(GroupFlags::BLOCK_UNINIT) {
+        return Ok(None);
+    }
+    let bits = volume.block(state.desc.block_bitmap)?;
+    let is_right = volume.seed.is_none_or(|seed| {
+        let per_group = volume.geo.clusters_per_group();
+        let computed = bitmap::checksum(seed.value(), &bits, per_group);
+        let size = volume.geo.desc_size();
+        state.desc.block_bitmap_csum_matches(computed, size)
+    });
+    Ok(is_right.then_some(bits))
+}
+
 fn blocks(
     volume: &Volume,
     group: Group,

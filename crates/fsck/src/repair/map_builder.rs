@@ -1,13 +1,17 @@
 //! What is sound in the maps of inodes, and building maps anew.
 
 use super::work::Work;
+use crate::bitmaps;
 use crate::error::Result;
 use crate::maps::Run;
 use crate::special;
+use crate::survey::Survey;
 use crate::volume::Volume;
+use extant_format::bitmap;
 use extant_format::extent::{self, Entries, Extent, ExtentNode, IndexEntry};
 use extant_format::inode::{Inode, InodeFlags, MAP_BYTES};
-use extant_format::{Ino, Lblk, Pblk, indirect};
+use extant_format::{Group, Ino, Lblk, Pblk, indirect};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
@@ -18,6 +22,21 @@ const LOOKED_AT: usize = 8;
 /// reader of the map as it is finds comes first; what else is in it fills the gaps: first what lies
 /// where the nodes above say.
 pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
+    salvage_with(volume, None, ino, inode)
+}
+
+/// As [`salvage`]. Where the length of a run is what is wrong, it ends at the first block that is
+/// free or that others claim.
+pub(super) fn salvage_beside(survey: &Survey, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
+    salvage_with(&survey.volume, Some(Taken::new(survey)), ino, inode)
+}
+
+fn salvage_with(
+    volume: &Volume,
+    taken: Option<Taken<'_>>,
+    ino: Ino,
+    inode: &Inode,
+) -> Result<Vec<Run>> {
     let readable = crate::maps::runs(volume, ino, inode)?;
     if !inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(readable);
@@ -25,6 +44,7 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
     let end = inode.size.div_ceil(volume.block_size().bytes().into());
     let mut salvage = Salvage {
         volume,
+        taken,
         end,
         runs: BTreeMap::new(),
         too_long: Vec::new(),
@@ -36,7 +56,7 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
     }
     salvage.node(&inode.map, extent::MAX_DEPTH, 0..extent::LBLK_END)?;
     for run in std::mem::take(&mut salvage.too_long) {
-        salvage.take_part(run);
+        salvage.take_part(run)?;
     }
     // What lies astray and behind the end of the file is no part of it that anybody has missed.
     for run in std::mem::take(&mut salvage.astray) {
@@ -49,6 +69,8 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
 
 struct Salvage<'a> {
     volume: &'a Volume,
+    /// What else is known of blocks, where that is asked.
+    taken: Option<Taken<'a>>,
     /// How many blocks the size of the file says there are.
     end: u64,
     /// By their first logical block; none overlaps another.
@@ -74,7 +96,7 @@ impl Salvage<'_> {
             let extents: Vec<Extent> = node.extents().collect();
             let mut rest = &extents[..];
             while let Some((extent, after)) = rest.split_first() {
-                let len = self.len_of(extent, after);
+                let len = self.len_of(extent, after)?;
                 self.extent(&Extent { len, ..*extent }, &range);
                 rest = after;
             }
@@ -98,7 +120,7 @@ impl Salvage<'_> {
 
     /// How many blocks an extent maps that is followed by others in its node. Where its length is
     /// what is wrong, it ends where the next of them begins, in the file or on the device.
-    fn len_of(&self, extent: &Extent, after: &[Extent]) -> u32 {
+    fn len_of(&mut self, extent: &Extent, after: &[Extent]) -> Result<u32> {
         let physical = self.volume.physical();
         let (first, own) = (extent.lblk.get(), extent.pblk.get());
         let own_end = own.saturating_add(extent.len.into());
@@ -126,9 +148,18 @@ impl Salvage<'_> {
                     || own_end > physical.end
                     || extent.end() > self.end && end <= self.end);
         if is_too_long {
-            u64::from(next).min(shared) as u32
+            self.own_len(own, u64::from(next).min(shared) as u32)
         } else {
-            extent.len
+            Ok(extent.len)
+        }
+    }
+
+    /// How many of the blocks from `first` on are the file's own: behind them is what is free, or
+    /// what others claim.
+    fn own_len(&mut self, first: u64, len: u32) -> Result<u32> {
+        match &mut self.taken {
+            Some(taken) => taken.own_len(first, len),
+            None => Ok(len),
         }
     }
 
@@ -158,14 +189,16 @@ impl Salvage<'_> {
     }
 
     /// Takes what is in a run of the file, up to what is there already.
-    fn take_part(&mut self, run: Run) {
+    fn take_part(&mut self, run: Run) -> Result<()> {
         let next = self.runs.range(run.lblk..).next();
         let next = next.map_or(self.end, |(start, _)| self.end.min((*start).into()));
         let room = next.saturating_sub(run.lblk.into());
         let len = u64::from(run.len).min(room) as u32;
         if len > 0 {
+            let len = self.own_len(run.pblk, len)?;
             self.take(Run { len, ..run });
         }
+        Ok(())
     }
 
     /// Takes a run where nothing is yet.
@@ -176,6 +209,52 @@ impl Salvage<'_> {
         if last.is_none_or(|(_, last)| end(last) <= run.lblk.into()) {
             self.runs.insert(run.lblk, run);
         }
+    }
+}
+
+/// Which blocks are in use, as bitmaps say and as others claim them. A map that is broken claims
+/// nothing itself.
+struct Taken<'a> {
+    survey: &'a Survey,
+    /// By group; `None` where there is no bitmap to believe.
+    bitmaps: BTreeMap<Group, Option<Vec<u8>>>,
+}
+
+impl<'a> Taken<'a> {
+    fn new(survey: &'a Survey) -> Self {
+        Self {
+            survey,
+            bitmaps: BTreeMap::new(),
+        }
+    }
+
+    /// How many of `len` blocks in a row are of what has the first of them.
+    fn own_len(&mut self, first: u64, len: u32) -> Result<u32> {
+        // A bitmap without the first of them says nothing of the others.
+        let is_known = self.is_marked(first)? == Some(true);
+        for i in 1..len {
+            let block = first + u64::from(i);
+            let cluster = self.survey.volume.cluster_of(block);
+            let is_of_others = self.survey.used.contains(cluster);
+            if is_of_others || is_known && self.is_marked(block)? == Some(false) {
+                return Ok(i);
+            }
+        }
+        Ok(len)
+    }
+
+    /// Whether the bitmap of its group has a block.
+    fn is_marked(&mut self, block: u64) -> Result<Option<bool>> {
+        let volume = &self.survey.volume;
+        let per_group = u64::from(volume.geo.clusters_per_group());
+        let cluster = volume.cluster_of(block);
+        let group = Group::new((cluster / per_group) as u32);
+        let bits = match self.bitmaps.entry(group) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(bitmaps::believed(volume, group)?),
+        };
+        let bit = (cluster % per_group) as u32;
+        Ok(bits.as_ref().map(|bits| bitmap::test(bits, bit)))
     }
 }
 

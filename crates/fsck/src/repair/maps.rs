@@ -1,7 +1,7 @@
 //! The stage that builds maps of inodes anew which have a fault.
 
 use super::clones;
-use super::map_builder::{Builder, salvage};
+use super::map_builder::{Builder, salvage_beside};
 use super::work::Work;
 use crate::error::Result;
 use crate::maps::Run;
@@ -23,7 +23,7 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
         let Some((_, inode)) = volume.inode(ino)? else {
             continue;
         };
-        let mut runs = salvage(volume, ino, &inode)?;
+        let mut runs = salvage_beside(work.survey, ino, &inode)?;
         if codes.contains(&Code::ExtentMisaligned) {
             let ratio = volume.cluster_ratio();
             let all = runs.len();

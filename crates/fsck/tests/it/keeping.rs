@@ -1,6 +1,7 @@
 //! Undo files of changes that are not known before: whatever write is the last, each byte comes
 //! back; and an image of which a part is taken back is left alone by everybody.
 
+use crate::cuts::{bytes_of, stop};
 use crate::support::{check_bytes, superblock};
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
@@ -23,23 +24,6 @@ fn made(dir: &Path) -> Vec<u8> {
     let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
     oracle::debugfs_write(&path, &requests);
     fs::read(&path).unwrap()
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
-/// Fails all writes after so many.
-fn stop(device: &FaultDevice, after: u64) {
-    device.inject(FaultRule {
-        kind: IoKind::Write,
-        within: None,
-        after,
-        times: u64::MAX,
-        fault: Fault::Error(5),
-    });
 }
 
 /// Changes of many kinds; what fails, fails.

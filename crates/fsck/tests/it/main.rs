@@ -1,6 +1,7 @@
 //! The checker against e2fsck: images that are sound, and images that are not.
 
 mod charges;
+mod cuts;
 mod damage;
 mod far;
 mod hostile_images;

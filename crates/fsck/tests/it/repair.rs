@@ -1,10 +1,11 @@
 //! Repairs: what is repaired is clean for e2fsck too, nothing that could be read is lost, and undo
 //! files restore every byte.
 
+use crate::cuts::bytes_of;
 use crate::damage::{Base, DAMAGES};
 use crate::support::problems;
 use extant::{Filesystem, MountOptions};
-use extant_blockdev::{BlockDevice, MemoryDevice, OpenSpec, SharedDevice};
+use extant_blockdev::{MemoryDevice, OpenSpec, SharedDevice};
 use extant_format::Ino;
 use extant_format::superblock::Superblock;
 use extant_fsck::Code;
@@ -124,12 +125,6 @@ struct Repaired {
 
 pub(crate) fn in_memory(image: &[u8]) -> SharedDevice {
     Arc::new(MemoryDevice::from_image(image))
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// Repairs an image, and sees that the undo file takes everything back.

@@ -1,11 +1,12 @@
 //! Repairs that are cut off while a journal waits: what is left is recognised, no journal is
 //! replayed over what was mended, and both ways on lead to the end.
 
+use crate::cuts::{bytes_of, stop};
 use crate::support::{check_bytes, logged_superblock, problems, superblock};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_fsck::repair::{self, Plan, revert, write_undo};
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::crash::FaultDevice;
 use extant_testkit::oracle::{self, debugfs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,23 +16,6 @@ fn plan(device: SharedDevice) -> Plan {
     let plan = repair::plan(device, options, &()).unwrap();
     assert!(plan.is_complete(), "{}", problems(&plan.left));
     plan
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
-/// Fails all writes after so many.
-fn stop(device: &FaultDevice, after: u64) {
-    device.inject(FaultRule {
-        kind: IoKind::Write,
-        within: None,
-        after,
-        times: u64::MAX,
-        fault: Fault::Error(5),
-    });
 }
 
 /// A block of the inode table, by what debugfs says of an inode in it.

@@ -1,6 +1,7 @@
 //! What a repair must not lose: what a journal holds, the content of blocks that two claim, the
 //! names in a root that looks deleted, and what was written after the repair that is taken back.
 
+use crate::cuts::bytes_of;
 use crate::damage::Base;
 use crate::support::logged_superblock;
 use extant::{Filesystem, MountOptions};
@@ -24,12 +25,6 @@ fn content(device: &Arc<MemoryDevice>, path: &str) -> Vec<u8> {
     let device = Arc::clone(device) as SharedDevice;
     let fs = Filesystem::open_device(device, MountOptions::read_only()).unwrap();
     fs.read(path).unwrap()
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 fn first_block(path: &Path, of: &str) -> u64 {
@@ -508,19 +503,45 @@ fn a_group_whose_table_is_said_to_be_that_of_another_gets_its_own_back() {
     oracle::assert_clean(&path);
 }
 
+/// What lies in the blocks of the device between those of the islands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    /// They lie in a row.
+    Nothing,
+    Free,
+    AnotherFile,
+}
+
 /// An image with a file of blocks that lie apart, and where the extents of it are, in bytes.
-fn with_islands(dir: &Path, count: usize) -> (Vec<u8>, usize) {
+fn with_islands(dir: &Path, count: usize, between: Between) -> (Vec<u8>, usize) {
     let source = dir.join("source");
     std::fs::create_dir_all(&source).unwrap();
     let file = std::fs::File::create(source.join("islands")).unwrap();
-    for i in 0..count {
-        let at = (i * 7 * BLOCK) as u64;
-        file.write_all_at(&[i as u8 + 1; BLOCK], at).unwrap();
+    let step = 7 * BLOCK;
+    for at in (0..count * 7).map(|i| i * BLOCK) {
+        let island = [(at / step) as u8 + 1; BLOCK];
+        if at % step == 0 {
+            file.write_all_at(&island, at as u64).unwrap();
+        } else if between != Between::Nothing && at < (count - 1) * step {
+            file.write_all_at(&[0xee; BLOCK], at as u64).unwrap();
+        }
     }
     let path = dir.join("islands");
     let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-d"];
     let source = source.display().to_string();
     oracle::mke2fs(&path, 12 << 20, &[&options[..], &[&source]].concat());
+    if between != Between::Nothing {
+        let holes = (0..count - 1).map(|i| format!("punch /islands {} {}", i * 7 + 1, i * 7 + 6));
+        let holes: Vec<String> = holes.collect();
+        debugfs_write(&path, &holes.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    if between == Between::AnotherFile {
+        let other = dir.join("other");
+        std::fs::write(&other, vec![0xdd; 130 * BLOCK]).unwrap();
+        let put = format!("write {} other", other.display());
+        // It takes the first blocks that are free.
+        debugfs_write(&path, &[&put]);
+    }
     let image = std::fs::read(&path).unwrap();
     // Inode N is part of block group 0
     // 	located at block B, offset 0xO
@@ -543,13 +564,25 @@ fn with_islands(dir: &Path, count: usize) -> (Vec<u8>, usize) {
 #[test]
 fn an_extent_that_is_too_long_takes_nothing_from_those_behind_it() {
     // In the inode, and in a node.
-    for count in [4, 20] {
+    for (count, between) in [
+        (4, Between::Nothing),
+        (20, Between::Nothing),
+        (4, Between::Free),
+        (20, Between::Free),
+        (20, Between::AnotherFile),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let (start, extents) = with_islands(dir.path(), count);
+        let (start, extents) = with_islands(dir.path(), count, between);
         let path = dir.path().join("repaired");
-        let whole = content(&Arc::new(MemoryDevice::from_image(&start)), "/islands");
+        let files = |device: &Arc<MemoryDevice>| {
+            let other = (between == Between::AnotherFile).then(|| content(device, "/other"));
+            (content(device, "/islands"), other)
+        };
+        let (whole, other) = files(&Arc::new(MemoryDevice::from_image(&start)));
+        std::fs::write(&path, &start).unwrap();
+        let blocks = debugfs(&path, "blocks /islands").split_whitespace().count();
         for (number, len) in (0..count - 1).flat_map(|i| [(i, 0xfff_u16), (i, 0x8fff), (i, 0x80)]) {
-            let what = format!("{len:#x} blocks in {number} of {count}");
+            let what = format!("{len:#x} blocks in {number} of {count}, {between:?}");
             let mut image = start.clone();
             image[extents + 12 * number + 4..][..2].copy_from_slice(&len.to_le_bytes());
             let device = Arc::new(MemoryDevice::from_image(&image));
@@ -558,15 +591,20 @@ fn an_extent_that_is_too_long_takes_nothing_from_those_behind_it() {
             plan.apply().unwrap();
             std::fs::write(&path, bytes_of(&device)).unwrap();
             oracle::check_clean(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let mut now = content(&device, "/islands");
+            let (mut now, still) = files(&device);
+            assert!(still == other, "{what}");
             let at = number * 7 * BLOCK;
-            // What an unwritten extent maps reads as zeros; holes may be mapped now.
-            for holes in [at + BLOCK..at + 7 * BLOCK, at..at + BLOCK] {
-                if holes.start > at || len > 0x8000 {
-                    now[holes.clone()].copy_from_slice(&whole[holes]);
-                }
+            if len > 0x8000 {
+                // What an unwritten extent maps reads as zeros.
+                let unwritten = at..at + BLOCK;
+                assert_eq!(now[unwritten.clone()], [0; BLOCK], "{what}");
+                now[unwritten.clone()].copy_from_slice(&whole[unwritten]);
             }
             assert!(now == whole, "{what}");
+            // No hole has a block that nothing was written to.
+            let mapped = debugfs(&path, "blocks /islands");
+            let mapped = mapped.split_whitespace().count();
+            assert_eq!(mapped, blocks, "{what}");
         }
     }
 }

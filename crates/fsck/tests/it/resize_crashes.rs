@@ -1,12 +1,12 @@
 //! Resizing that is cut off: no mixture of before and after says that it is sound, and the undo
 //! file takes it back.
 
+use crate::cuts::Cuts;
 use crate::support::check_bytes;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_fsck::repair::resize::{self, Size};
-use extant_fsck::repair::{self, Plan, revert, write_undo};
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_fsck::repair::{self, Plan};
 use extant_testkit::oracle;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,34 +34,17 @@ fn made(dir: &Path, mib: u64) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn says_all_is_well(image: &[u8]) -> bool {
     let at = SUPERBLOCK_OFFSET as usize;
     let sb = Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap();
     sb.state() == State::CLEAN
 }
 
-fn plan(device: Arc<FaultDevice>, mib: u64) -> Plan {
+fn plan(device: Arc<dyn BlockDevice>, mib: u64) -> Plan {
     let blocks = Size::Blocks(mib * 1024);
     let plan = resize::plan(device, blocks, repair::Options::default(), &()).unwrap();
     assert!(plan.is_complete());
     plan
-}
-
-/// Fails all writes after so many.
-fn stop(device: &FaultDevice, after: u64) {
-    device.inject(FaultRule {
-        kind: IoKind::Write,
-        within: None,
-        after,
-        times: u64::MAX,
-        fault: Fault::Error(5),
-    });
 }
 
 /// Judges what a crash left.
@@ -81,39 +64,21 @@ fn what_a_crash_leaves_asks_for_a_check_and_can_be_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let mut image = made(dir.path(), before);
         image.resize((before.max(after) * MIB) as usize, 0);
-        let memory = Arc::new(MemoryDevice::from_image(&image));
-        let device = Arc::new(FaultDevice::new(memory.clone()));
-        let all = plan(device.clone(), after);
-        let start = bytes_of(&memory);
-        let mut undo = Vec::new();
-        write_undo(&all.changes, &mut undo).unwrap();
-        device.reset_counts();
-        all.apply().unwrap();
-        let writes = device.counts().writes;
-        assert!(judge("all of it", &bytes_of(&memory)));
+        let cuts = Cuts::new(&image, |device| plan(device, after));
+        let writes = cuts.writes;
+        assert!(judge("all of it", &cuts.done));
         assert!(writes > 40, "{writes} writes");
         let mut unsound = 0;
-        // Not too many of them, and those at both ends.
-        let step = (writes / 9).max(1) as usize;
-        let cuts = (0..writes).step_by(step).chain([1, writes - 1]);
-        for cut in cuts {
+        for cut in cuts.some(9) {
             let name = format!("{before} to {after}, {cut} of {writes} writes");
-            memory.write_at(0, &start).unwrap();
-            stop(&device, cut);
-            all.apply().unwrap_err();
-            device.heal();
-            unsound += usize::from(!judge(&name, &bytes_of(&memory)));
+            unsound += usize::from(!judge(&name, &cuts.left_after(cut)));
             // Taking it back may be cut off too.
-            stop(&device, cut);
-            let _ = revert(&*device, || Ok(&undo[..]));
-            device.heal();
-            judge(&format!("{name}, and back"), &bytes_of(&memory));
-            revert(&*device, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{name}: {e}"));
-            let kept = bytes_of(&memory);
+            judge(&format!("{name}, and back"), &cuts.taken_back_until(cut));
+            let kept = cuts.taken_back().unwrap_or_else(|e| panic!("{name}: {e}"));
             // What nothing used is not kept.
             assert!(says_all_is_well(&kept), "{name}");
             assert!(judge(&name, &kept), "{name}");
-            assert_eq!(metadata_of(&kept), metadata_of(&start), "{name}");
+            assert_eq!(metadata_of(&kept), metadata_of(&cuts.start), "{name}");
         }
         assert!(unsound > 4, "{unsound} cuts left something unsound");
     }

@@ -1,11 +1,11 @@
 //! Tuning in steps that is cut off while checksums get another start: what is left says that it is
 //! not sound, can be taken back, and can be repaired without a loss.
 
+use crate::cuts::{Cuts, bytes_of};
 use crate::support::check_bytes;
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::BlockDevice;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
-use extant_fsck::repair::{self, Plan, revert, tune, write_undo};
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_fsck::repair::{self, Plan, tune};
 use extant_testkit::oracle;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,18 +44,12 @@ fn made(dir: &Path) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn superblock(image: &[u8]) -> Superblock {
     let at = SUPERBLOCK_OFFSET as usize;
     Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap()
 }
 
-fn plan(device: Arc<FaultDevice>) -> Plan {
+fn plan(device: Arc<dyn BlockDevice>) -> Plan {
     let settings = tune::Settings {
         uuid: Some(UUID),
         ..tune::Settings::default()
@@ -73,37 +67,19 @@ fn what_a_crash_leaves_between_two_uuids_is_recognised_and_mended() {
     let dir = tempfile::tempdir().unwrap();
     let start = made(dir.path());
     let inodes = check_bytes(&start, false).unwrap().totals.inodes;
-    let memory = Arc::new(MemoryDevice::from_image(&start));
-    let device = Arc::new(FaultDevice::new(memory.clone()));
-    let all = plan(device.clone());
-    let mut undo = Vec::new();
-    write_undo(&all.changes, &mut undo).unwrap();
-    device.reset_counts();
-    all.apply().unwrap();
-    let writes = device.counts().writes;
-    let done = bytes_of(&memory);
-    assert_eq!(superblock(&done).uuid(), UUID);
-    assert!(check_bytes(&done, false).unwrap().is_clean());
+    let cuts = Cuts::new(&start, plan);
+    let (writes, memory) = (cuts.writes, &cuts.memory);
+    assert_eq!(superblock(&cuts.done).uuid(), UUID);
+    assert!(check_bytes(&cuts.done, false).unwrap().is_clean());
     let path = dir.path().join("done");
-    std::fs::write(&path, &done).unwrap();
+    std::fs::write(&path, &cuts.done).unwrap();
     oracle::assert_clean(&path);
     assert!(writes > 30, "{writes} writes");
 
-    let step = (writes / 8).max(1) as usize;
     let mut unsound = 0;
-    for cut in (0..writes).step_by(step).chain([1, writes - 1]) {
+    for cut in cuts.some(8) {
         let name = format!("{cut} of {writes} writes");
-        memory.write_at(0, &start).unwrap();
-        device.inject(FaultRule {
-            kind: IoKind::Write,
-            within: None,
-            after: cut,
-            times: u64::MAX,
-            fault: Fault::Error(5),
-        });
-        all.apply().unwrap_err();
-        device.heal();
-        let left = bytes_of(&memory);
+        let left = cuts.left_after(cut);
         let is_sound = check_bytes(&left, false).unwrap().is_clean();
         assert!(
             is_sound || superblock(&left).state() != State::CLEAN,
@@ -115,7 +91,7 @@ fn what_a_crash_leaves_between_two_uuids_is_recognised_and_mended() {
         assert!(mended.is_complete(), "{name}: {:?}", mended.left.findings);
         assert!(mended.losses.is_empty(), "{name}: {:?}", mended.losses);
         mended.apply().unwrap();
-        let repaired = bytes_of(&memory);
+        let repaired = bytes_of(memory);
         let report = check_bytes(&repaired, false).unwrap();
         assert!(report.is_clean(), "{name}");
         assert_eq!(report.totals.inodes, inodes, "{name}");
@@ -123,8 +99,8 @@ fn what_a_crash_leaves_between_two_uuids_is_recognised_and_mended() {
         oracle::assert_clean(&path);
 
         memory.write_at(0, &left).unwrap();
-        revert(&*memory, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(bytes_of(&memory) == start, "{name}: not every byte is back");
+        let back = cuts.taken_back().unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(back == start, "{name}: not every byte is back");
     }
     assert!(unsound > 4, "{unsound} cuts left something unsound");
 }

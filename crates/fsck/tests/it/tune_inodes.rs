@@ -1,12 +1,12 @@
 //! Inodes that grow, cut off at each write: what is left is sound with the inodes from before or
 //! with larger ones, and loses nothing. What has no room is refused, and changes nothing.
 
+use crate::cuts::{Cuts, bytes_of};
 use crate::support::{check_bytes, problems, superblock};
 use crate::tune_sweep::{Tree, settle, told_apart, tree, waits};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_format::superblock::State;
-use extant_fsck::repair::{self, Plan, revert, tune, write_undo};
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_fsck::repair::{self, Plan, tune};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::{oracle, require};
 use std::path::Path;
@@ -76,12 +76,6 @@ fn made(dir: &Path, options: &[&str]) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn tree_of(image: &[u8]) -> Tree {
     tree(Arc::new(MemoryDevice::from_image(image))).unwrap()
 }
@@ -133,40 +127,25 @@ impl Growth<'_> {
 
     /// Grows inodes with a cut at each write; returns the image with larger ones.
     fn cut_at_each_write(&self) -> Vec<u8> {
-        let memory = Arc::new(MemoryDevice::from_image(self.start));
-        let device = Arc::new(FaultDevice::new(memory.clone()));
-        let plan = planned(device.clone(), self.sizes[1], false).unwrap();
-        assert!(plan.is_complete() && plan.is_whole());
-        let mut undo = Vec::new();
-        write_undo(&plan.changes, &mut undo).unwrap();
-        device.reset_counts();
-        plan.apply().unwrap();
-        let writes = device.counts().writes;
-        let done = bytes_of(&memory);
-        assert_eq!(self.judge(&done), Ok(self.sizes[1]));
+        let cuts = Cuts::new(self.start, |device| {
+            let plan = planned(device, self.sizes[1], false).unwrap();
+            assert!(plan.is_complete() && plan.is_whole());
+            plan
+        });
+        let writes = cuts.writes;
+        assert_eq!(self.judge(&cuts.done), Ok(self.sizes[1]));
 
         let mut found = [0; 2];
         for cut in 0..writes {
-            memory.write_at(0, self.start).unwrap();
-            device.inject(FaultRule {
-                kind: IoKind::Write,
-                within: None,
-                after: cut,
-                times: u64::MAX,
-                fault: Fault::Error(5),
-            });
-            plan.apply().unwrap_err();
-            device.heal();
-            let left = bytes_of(&memory);
-            let bytes = self.judge(&left);
+            let bytes = self.judge(&cuts.left_after(cut));
             let bytes = bytes.unwrap_or_else(|e| panic!("{cut} of {writes} writes: {e}"));
             found[usize::from(bytes == self.sizes[1])] += 1;
-            revert(&*memory, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{cut}: {e}"));
-            assert!(bytes_of(&memory) == self.start, "{cut}: not every byte");
+            let back = cuts.taken_back().unwrap_or_else(|e| panic!("{cut}: {e}"));
+            assert!(back == self.start, "{cut}: not every byte");
         }
         // From one write on, larger inodes are what is found.
         assert!(found[0] > 0 && found[1] > 0, "{found:?} of {writes}");
-        done
+        cuts.done
     }
 }
 

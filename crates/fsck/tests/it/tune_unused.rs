@@ -1,11 +1,12 @@
 //! Inode tables that were never used, on a device that held other data: what changes of features
 //! zero there takes no memory, whatever write is the last, and each byte comes back.
 
+use crate::cuts::{bytes_of, stop};
 use crate::support::check_bytes;
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::MemoryDevice;
 use extant_format::features::Feature;
 use extant_fsck::repair::{self, revert, tune, write_undo};
-use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::crash::FaultDevice;
 use extant_testkit::oracle;
 use extant_testkit::tool::tool;
 use std::path::Path;
@@ -29,12 +30,6 @@ fn made(dir: &Path, features: &str) -> Vec<u8> {
         .ok();
     oracle::assert_clean(&path);
     std::fs::read(&path).unwrap()
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// Looks at changes of features of an image.
@@ -75,13 +70,7 @@ fn look_at(features: &str, changes: &[(&str, bool)]) {
     let step = (writes / 5).max(1) as usize;
     for cut in (1..=ZEROING).chain((ZEROING + 1..writes).step_by(step)) {
         let name = format!("{cut} of {writes} writes");
-        device.inject(FaultRule {
-            kind: IoKind::Write,
-            within: None,
-            after: cut,
-            times: u64::MAX,
-            fault: Fault::Error(5),
-        });
+        stop(&device, cut);
         plan.apply().unwrap_err();
         device.heal();
         let left = bytes_of(&memory);

@@ -1,6 +1,7 @@
 //! Undo files tell blocks apart that end with a CRC32C of their own, as the superblock and its
 //! copies do: what was written since is not taken for what became of a change.
 
+use crate::cuts::bytes_of;
 use crate::support::superblock;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_format::checksum::Crc32c;
@@ -20,12 +21,6 @@ fn made() -> (tempfile::TempDir, Vec<u8>) {
     oracle::mke2fs(&path, 12 << 20, &["-t", "ext4", "-b", "1024"]);
     let image = fs::read(&path).unwrap();
     (dir, image)
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// A superblock whose second sector alone is another one, and which is sound.

@@ -2,9 +2,10 @@
 //! it is written to.
 
 use super::contents::{Contents, Found, Kind, by_engine, by_linux};
+use crate::cuts::bytes_of;
 use crate::support::problems;
 use extant::{Filesystem, MountOptions};
-use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
+use extant_blockdev::{MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, Plan, revert, write_undo};
 use extant_fsck::{Code, Options, Report};
 use extant_testkit::hostile::meaning::MeantMutant;
@@ -100,12 +101,6 @@ pub(super) type Checked = extant_fsck::Result<Report>;
 
 pub(super) fn in_memory(image: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(image))
-}
-
-fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 pub(super) fn device_of(image: Option<&Vec<u8>>) -> Option<SharedDevice> {
