@@ -147,6 +147,11 @@ impl Report {
         self.counts.get(severity as usize).copied().unwrap_or(0)
     }
 
+    /// How many findings with a code there are, also those beyond the ones kept.
+    pub(crate) fn count_of(&self, code: Code) -> u64 {
+        self.by_code.get(code as usize).copied().unwrap_or(0)
+    }
+
     /// Adds what another piece of work has found in places where this has nothing with the same
     /// code.
     pub(crate) fn add_missing(&mut self, other: Sink) {

@@ -10,7 +10,7 @@ use crate::scan::inodes_to_look_at;
 use crate::survey::Survey;
 use crate::volume::Volume;
 use crate::{Code, Place};
-use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags, GroupState};
 use extant_format::{Group, Ino, Pblk};
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
             if !all && !suspects.contains(&group) {
                 continue;
             }
-            if let Some(desc) = with_places(volume, group, &state.desc, &copy) {
+            if let Some(desc) = with_places(volume, group, state, &copy) {
                 writes.push(encoded(volume, group, &desc, &volume.sb.desc_checksum())?);
                 groups.push(group);
             }
@@ -187,20 +187,29 @@ fn as_made(volume: &Volume, group: Group, together: u32) -> Option<GroupDesc> {
     })
 }
 
-/// `desc` with the places that a copy of it names, if they are possible and others.
+/// The descriptor of a group with the places that a copy of it names, if they are possible and
+/// others. What it says that saves work is not believed unless its checksum is right: with the
+/// places it gets a new one.
 fn with_places(
     volume: &Volume,
     group: Group,
-    desc: &GroupDesc,
+    state: &GroupState,
     copy: &GroupDesc,
 ) -> Option<GroupDesc> {
-    let moved = GroupDesc {
+    let mut moved = GroupDesc {
         block_bitmap: copy.block_bitmap,
         inode_bitmap: copy.inode_bitmap,
         inode_table: copy.inode_table,
-        ..*desc
+        ..state.desc
     };
-    (moved != *desc && moved.validate(group, &volume.geo).is_ok()).then_some(moved)
+    if moved == state.desc || moved.validate(group, &volume.geo).is_err() {
+        return None;
+    }
+    if !state.trusted {
+        moved.flags = copy.flags & GroupFlags::INODE_ZEROED;
+        moved.itable_unused = 0;
+    }
+    Some(moved)
 }
 
 /// Has all inodes of a group looked at whose bitmap or whose names say that one was passed over.

@@ -110,7 +110,7 @@ fn compare(
 }
 
 /// What comes out when the image is mended in memory, and what is said of that; or why nothing is.
-fn mended(
+pub(super) fn mended(
     device: &SharedDevice,
     journal: Option<SharedDevice>,
 ) -> Result<(Contents, String), String> {
@@ -130,7 +130,7 @@ fn mended(
 
 /// What can be read of a copy once e2fsck has repaired it: by Linux, and where that does not mount
 /// it by the engine.
-fn after_e2fsck(image: &[u8], for_linux: bool, dir: &Path) -> Contents {
+pub(super) fn after_e2fsck(image: &[u8], for_linux: bool, dir: &Path) -> Contents {
     let path = dir.join("copy");
     std::fs::write(&path, image).unwrap();
     for _ in 0..RUNS {

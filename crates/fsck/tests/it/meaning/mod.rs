@@ -9,6 +9,8 @@
 //! `mended` asks another thing of them: what comes out of each that is mended in memory, beside
 //! what e2fsck leaves of a copy.
 //!
+//! `descriptors` damages the descriptors of groups, each in turn.
+//!
 //! An ordinary run takes some of each kind of image, with the seed of the run. The environment sets
 //! more:
 //!
@@ -23,6 +25,7 @@
 //! | `EXTANT_MUTANT=KIND:NUMBER` | this one alone, and all about it |
 
 mod contents;
+mod descriptors;
 mod found;
 mod judge;
 mod known;
