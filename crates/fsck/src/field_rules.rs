@@ -23,7 +23,7 @@ pub(crate) struct FieldRule {
     pub(crate) fix: fn(&Volume, &mut RawSuperblock),
 }
 
-/// All of them.
+/// All that are damage.
 pub(crate) const FIELD_RULES: &[FieldRule] = &[
     FieldRule {
         is_broken: |v| !v.geo.clusters_per_group().is_multiple_of(8),
@@ -194,6 +194,17 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
     },
 ];
+
+/// Those that are no damage: Linux mounts the file system, and works with it.
+pub(crate) const SOFT_RULES: &[FieldRule] = &[FieldRule {
+    is_broken: |v| v.has_incompat(Incompat::BIT64) && !v.has_incompat(Incompat::EXTENTS),
+    wrong: "64bit needs the feature extent: without it no file reaches the whole device",
+    mended: "feature extent is on",
+    fix: |_, raw| {
+        let bits = raw.feature_incompat.get() | Incompat::EXTENTS.bits();
+        raw.feature_incompat.set(bits);
+    },
+}];
 
 /// The number of clusters that groups have, where the one that is given cannot be: the other field
 /// that gives it, if it can be and leaves the number of groups, or the next multiple of 8.

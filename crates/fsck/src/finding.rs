@@ -67,6 +67,8 @@ codes! {
     SuperblockChecksum = "superblock-checksum", Error;
     /// A field of the superblock contradicts another or the format.
     SuperblockField = "superblock-field", Error;
+    /// A feature is meant for another one that is off. Linux mounts the file system all the same.
+    FeatureAlone = "feature-alone", Warning;
     /// The superblock's count of free blocks is wrong: it is a sum of those of groups, and mounting
     /// refreshes it.
     SuperblockFreeBlocks = "superblock-free-blocks", Warning;

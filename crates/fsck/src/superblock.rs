@@ -2,7 +2,7 @@
 //! protection.
 
 use crate::error::Result;
-use crate::field_rules::FIELD_RULES;
+use crate::field_rules::{FIELD_RULES, SOFT_RULES};
 use crate::inode::fs_seed;
 use crate::mount_rules::MOUNT_RULES;
 use crate::report::Sink;
@@ -50,6 +50,9 @@ fn fields(volume: &Volume, sink: &mut Sink) {
     let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
     for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
         sink.say(Code::SuperblockField, Place::FILE_SYSTEM, rule.wrong);
+    }
+    for rule in SOFT_RULES.iter().filter(|rule| (rule.is_broken)(volume)) {
+        sink.say(Code::FeatureAlone, Place::FILE_SYSTEM, rule.wrong);
     }
 }
 

@@ -158,6 +158,27 @@ pub fn parse_journal_size(text: &str) -> Result<JournalSize, String> {
     }
 }
 
+/// Reads which quota files are to be made, of users, groups and projects: their names, between
+/// commas or colons.
+///
+/// # Errors
+/// A clause about a name that has no quotas.
+pub fn quotas(list: &str) -> Result<[bool; 3], String> {
+    const NAMES: [[&str; 2]; 3] = [
+        ["user", "usrquota"],
+        ["group", "grpquota"],
+        ["project", "prjquota"],
+    ];
+    let mut kinds = [false; 3];
+    for name in list.split([',', ':']) {
+        let kind = NAMES.iter().position(|names| names.contains(&name));
+        let kind =
+            kind.ok_or_else(|| format!("{name:?} has no quotas: user, group, project have"))?;
+        kinds[kind] = true;
+    }
+    Ok(kinds)
+}
+
 /// Takes a number for a percentage of blocks that are reserved.
 ///
 /// # Errors
@@ -211,6 +232,15 @@ mod tests {
             "é",
         ] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn quota_files_are_named_by_their_kind() {
+        assert_eq!(quotas("user"), Ok([true, false, false]));
+        assert_eq!(quotas("prjquota:usrquota"), Ok([true, false, true]));
+        for wrong in ["", "user,", "users", "^user"] {
+            assert!(quotas(wrong).is_err(), "{wrong}");
         }
     }
 

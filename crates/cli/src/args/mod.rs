@@ -359,6 +359,12 @@ pub(crate) struct Plan {
     /// Percent of the blocks kept for root: 0 to 50
     #[arg(long, value_name = "N", help_heading = "Format")]
     pub(crate) reserved_percent: Option<f64>,
+    /// Quota files to make, with the feature quota: user, group, project
+    ///
+    /// They say what each owner uses from the start. `--features quota` makes those of users and
+    /// groups, and with `project` that of projects.
+    #[arg(long, value_name = "LIST", help_heading = "Format")]
+    pub(crate) quota: Option<String>,
     /// How inode tables are initialised
     #[arg(long, value_name = "HOW", help_heading = "Format")]
     pub(crate) table_init: Option<TableInit>,

@@ -370,7 +370,7 @@ fn files_are_named_by_patterns_and_by_lists() {
     assert!(said.contains("line 2"), "{said}");
     let sealed = ["--fs-verity", "/sealed"];
     for wrong in [
-        &["--features", "^extent"][..],
+        &["--features", "^extent,^64bit"][..],
         &["--profile", "grub"],
         &["--block-size", "1K", "--fs-verity-block-size", "4K"],
         &["--fs-verity-block-size", "3000"],

@@ -276,7 +276,7 @@ fn features_go_and_come_back_and_files_stay() {
             "^quota",
             "mmp",
             "^mmp",
-            "64bit",
+            "extents,64bit",
             "^64bit",
             "^dir_index",
             "dir_index",

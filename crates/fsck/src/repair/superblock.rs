@@ -6,7 +6,7 @@ use super::options::Options;
 use super::trial::{errors_of, is_better};
 use super::work::Work;
 use crate::error::Result;
-use crate::field_rules::FIELD_RULES;
+use crate::field_rules::{FIELD_RULES, SOFT_RULES};
 use crate::mount_rules::MOUNT_RULES;
 use crate::survey::Survey;
 use crate::volume::Volume;
@@ -105,11 +105,16 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
     let place = Place::FILE_SYSTEM;
     let mut sb = work.superblock()?;
-    let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
-    for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
+    let damage = FIELD_RULES.iter().chain(MOUNT_RULES);
+    let damage = damage.map(|rule| (rule, Code::SuperblockField));
+    let soft = SOFT_RULES.iter().map(|rule| (rule, Code::FeatureAlone));
+    for (rule, code) in damage
+        .chain(soft)
+        .filter(|(rule, _)| (rule.is_broken)(volume))
+    {
         sb = sb.with(|raw| (rule.fix)(volume, raw))?;
         work.put_superblock(&sb)?;
-        work.fix(Code::SuperblockField, place, rule.mended);
+        work.fix(code, place, rule.mended);
     }
     if work.has(Code::SuperblockChecksum) {
         work.put_superblock(&sb)?;

@@ -532,6 +532,7 @@ const REFUSALS: &[&str] = &[
     "cannot be turned on here",
     "cannot be turned off here",
     "metadata_csum_seed needs metadata_csum",
+    "64bit needs the feature extent",
     "metadata_csum does what uninit_bg does",
     "metadata_csum and uninit_bg exclude each other",
     "orphan_file needs a journal",

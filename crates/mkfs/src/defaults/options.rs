@@ -173,6 +173,9 @@ pub struct FormatOptions {
     pub resize_limit: Option<u64>,
     /// Backup superblocks under `sparse_super2`: 0 to 2.
     pub backup_supers: u32,
+    /// Quota files of users, of groups and of projects, with the feature `quota`; those of users
+    /// and groups if `None`. With the feature `project` there is one of projects in any case.
+    pub quotas: Option<[bool; 3]>,
     /// What the kernel does when it finds an error.
     pub errors: ErrorsBehaviour,
     /// Default mount options.
@@ -212,6 +215,11 @@ impl FormatOptions {
         )
     }
 
+    /// The kinds of quota files, users first, that there are with the feature `quota`.
+    pub(crate) fn quota_kinds(&self) -> [bool; 3] {
+        self.quotas.unwrap_or([true, true, false])
+    }
+
     fn with_identity(size: u64, time: u64, uuid: [u8; 16], hash_seed: [u8; 16]) -> Self {
         Self {
             size,
@@ -237,6 +245,7 @@ impl FormatOptions {
             stripe_width: None,
             resize_limit: None,
             backup_supers: 2,
+            quotas: None,
             errors: ErrorsBehaviour::Continue,
             mount_defaults: MountDefaults::USER_XATTR | MountDefaults::ACL,
             time,

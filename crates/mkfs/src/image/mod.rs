@@ -300,7 +300,7 @@ impl<'t> Planned<'t> {
             let format = size::of_empty(options)?;
             let mut draft = Draft::new(plan(&format)?);
             draft.add_empty_directories()?;
-            draft.add_reserved_files()?;
+            draft.add_reserved_files(None)?;
             (draft, None)
         };
         let superblock = draft.superblock();
@@ -348,7 +348,7 @@ impl<'t> Planned<'t> {
         format: &FormatOptions,
         options: &BuildOptions,
     ) -> Result<(Draft, Placement), BuildError> {
-        let mut draft = shape::draft_for_files(format)?;
+        let mut draft = shape::draft_for_files(format, tree)?;
         let shape = shape::of(&draft, options.fs_verity.as_ref())?;
         let placement = match (&options.like, options.arrangement) {
             (Some(former), _) => {
@@ -368,6 +368,9 @@ impl<'t> Planned<'t> {
             draft.take_inodes(run, &BTreeMap::new());
         }
         draft.take_inodes(0..0, &directories(tree, &placement, &draft)?);
+        if draft.keeps_quotas() {
+            draft.put_usage(&placement.usage(tree))?;
+        }
         Ok((draft, placement))
     }
 

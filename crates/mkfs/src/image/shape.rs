@@ -3,7 +3,8 @@
 use super::BuildError;
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, plan};
-use crate::place::{DirRules, MapKind, Shape};
+use crate::place::{DirRules, MapKind, Placement, Shape};
+use crate::source::Tree;
 use crate::verity::{FsVerity, Seals};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::hash::NameHasher;
@@ -13,12 +14,13 @@ use extant_format::{BlockSize, Ino};
 use std::ops::Range;
 
 /// A draft with everything but files: the numbers of root and `lost+found` are taken, the reserved
-/// files are in place.
-pub(super) fn draft_for_files(format: &FormatOptions) -> Result<Draft, BuildError> {
+/// files are in place, those of quotas with room for the owners of `tree`.
+pub(super) fn draft_for_files(format: &FormatOptions, tree: &Tree) -> Result<Draft, BuildError> {
     let mut draft = Draft::new(plan(format)?);
     draft.take_inode(Ino::ROOT, true)?;
     draft.take_inode(draft.superblock().first_ino(), true)?;
-    draft.add_reserved_files()?;
+    let owners = draft.keeps_quotas().then(|| Placement::owners(tree));
+    draft.add_reserved_files(owners.as_ref())?;
     Ok(draft)
 }
 

@@ -79,7 +79,7 @@ pub(super) fn smallest(
     let mut size = round(needs.bytes().saturating_add(tables));
     for _ in 0..STEPS_MAX {
         format.size = size;
-        size = match draft_with_inodes(&mut format, needs.inodes_of(size, asked)) {
+        size = match draft_with_inodes(tree, &mut format, needs.inodes_of(size, asked)) {
             Ok(draft) => {
                 let bits = draft.layout().geometry().cluster_bits();
                 let free = draft.free_blocks() >> bits;
@@ -99,7 +99,7 @@ pub(super) fn smallest(
                 }
             }
             Err(error) if is_too_small(&error) => {
-                least_possible(&mut format, |size| needs.inodes_of(size, asked), size)?
+                least_possible(tree, &mut format, |size| needs.inodes_of(size, asked), size)?
             }
             Err(error) => return Err(error),
         };
@@ -113,13 +113,14 @@ pub(super) fn smallest(
 /// The least size above `low`, which is too small, of a file system that can be made at all with
 /// the inodes that a size asks for.
 fn least_possible(
+    tree: &Tree,
     format: &mut FormatOptions,
     inodes_of: impl Fn(u64) -> u64,
     mut low: u64,
 ) -> Result<u64, BuildError> {
     let mut can_be = |size: u64| {
         format.size = size;
-        match draft_with_inodes(format, inodes_of(size)) {
+        match draft_with_inodes(tree, format, inodes_of(size)) {
             Ok(_) => Ok(None),
             Err(error) if is_too_small(&error) => Ok(Some(error)),
             Err(error) => Err(error),
@@ -150,13 +151,17 @@ fn least_possible(
 
 /// A draft with at least so many inodes, and the format that gives them: a last group that is too
 /// small to be worth having takes its share of them with it.
-fn draft_with_inodes(format: &mut FormatOptions, inodes: u64) -> Result<Draft, BuildError> {
+fn draft_with_inodes(
+    tree: &Tree,
+    format: &mut FormatOptions,
+    inodes: u64,
+) -> Result<Draft, BuildError> {
     const TRIES: u32 = 16;
     let mut wanted = inodes;
     let mut tries = 1;
     loop {
         format.inodes = density(wanted);
-        let draft = shape::draft_for_files(format)?;
+        let draft = shape::draft_for_files(format, tree)?;
         let found = u64::from(draft.superblock().inodes_count());
         if found >= inodes || tries == TRIES {
             return Ok(draft);
@@ -230,7 +235,7 @@ fn count(
     let mut draft = None;
     for factor in [1, 4, 16, 64] {
         format.size = round(generous * factor);
-        match shape::draft_for_files(format) {
+        match shape::draft_for_files(format, tree) {
             Ok(found) => {
                 draft = Some(found);
                 break;

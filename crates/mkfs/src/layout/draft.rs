@@ -1,5 +1,6 @@
 //! An image being planned: blocks, inodes and their records on top of a layout.
 
+use super::quota::QuotaFile;
 use super::{Layout, PlanError, PlanResult, RunSet, group_range};
 use crate::metadata::FormerCopies;
 use extant_format::features::{Incompat, RoCompat};
@@ -27,6 +28,7 @@ pub struct Draft {
     blocks: BTreeMap<Pblk, Vec<u8>>,
     zeroed: Vec<Range<u64>>,
     former_copies: FormerCopies,
+    pub(super) quota_files: Vec<QuotaFile>,
 }
 
 impl Draft {
@@ -45,6 +47,7 @@ impl Draft {
             blocks: BTreeMap::new(),
             zeroed: Vec::new(),
             former_copies: FormerCopies::default(),
+            quota_files: Vec::new(),
             layout,
         }
     }

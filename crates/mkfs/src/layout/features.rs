@@ -34,6 +34,7 @@ const SUPPORTED: Features = Features {
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };
@@ -55,6 +56,10 @@ pub(super) fn resolve(options: &FormatOptions) -> PlanResult<Features> {
         // Its checksums replace the older ones.
         features.ro_compat -= RoCompat::GDT_CSUM;
     }
+    if features.ro_compat.contains(RoCompat::QUOTA) && options.quota_kinds()[2] {
+        // Without it no file is of a project.
+        features.ro_compat |= RoCompat::PROJECT;
+    }
     if features.incompat.contains(Incompat::META_BG) && !asked_for_resize_inode(options) {
         // Meta block groups grow without reserved descriptors.
         features.compat -= Compat::RESIZE_INODE;
@@ -74,12 +79,6 @@ fn asked_for_resize_inode(options: &FormatOptions) -> bool {
 }
 
 fn check_supported(features: Features) -> PlanResult<()> {
-    if features.ro_compat.contains(RoCompat::QUOTA) {
-        return Err(PlanError::Unsupported {
-            feature: "quota".to_owned(),
-            why: "quota files are not built; the tune2fs of e2fsprogs turns it on afterwards",
-        });
-    }
     let beyond = Features {
         compat: features.compat.beyond(SUPPORTED.compat),
         incompat: features.incompat.beyond(SUPPORTED.incompat),
@@ -118,11 +117,16 @@ fn check_together(options: &FormatOptions, features: Features) -> PlanResult<()>
     } = features;
     let bigalloc = ro_compat.contains(RoCompat::BIGALLOC);
     let small_inodes = options.inode_size < 256;
-    let rules: [(bool, &str, &str); 11] = [
+    let rules: [(bool, &str, &str); 12] = [
         (
             bigalloc && !incompat.contains(Incompat::EXTENTS),
             "bigalloc",
             "needs the feature extent",
+        ),
+        (
+            incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENTS),
+            "64bit",
+            "needs the feature extent: turn 64bit off as well (^64bit), or extent on",
         ),
         (
             options.cluster_size.is_some() && !bigalloc,
@@ -135,9 +139,7 @@ fn check_together(options: &FormatOptions, features: Features) -> PlanResult<()>
             "and meta_bg exclude each other",
         ),
         (
-            compat.contains(Compat::RESIZE_INODE)
-                && !ro_compat.contains(RoCompat::SPARSE_SUPER)
-                && !compat.contains(Compat::SPARSE_SUPER2),
+            compat.contains(Compat::RESIZE_INODE) && !ro_compat.contains(RoCompat::SPARSE_SUPER),
             "resize_inode",
             "needs the feature sparse_super",
         ),

@@ -10,6 +10,7 @@
 //! | [`Layout`] | fixed metadata |
 //! | [`RunSet`] | which blocks or inodes are taken |
 //! | [`Draft`] | blocks, inodes and their records on top of a layout |
+//! | [`Usage`] | what owners use, for quota files |
 //!
 //! # Invariants
 //!
@@ -22,12 +23,14 @@ mod error;
 mod features;
 mod numbers;
 mod place;
+mod quota;
 mod space;
 mod system;
 
 pub use draft::Draft;
 pub(crate) use draft::SMALL_FILE_MAX;
 pub use error::{PlanError, PlanResult};
+pub use quota::Usage;
 pub use space::RunSet;
 
 use crate::defaults::FormatOptions;
@@ -273,7 +276,7 @@ mod tests {
                 }
             }
             let mut draft = Draft::new(layout);
-            let filled = draft.add_empty_directories().and_then(|_| draft.add_reserved_files());
+            let filled = draft.add_empty_directories().and_then(|_| draft.add_reserved_files(None));
             if filled.is_ok() {
                 let done = crate::metadata::finish(&draft).unwrap();
                 let free = done.superblock.free_blocks_count();

@@ -1,7 +1,7 @@
 //! The files every file system has: root and lost+found, the resize inode, the journal, the
-//! multiple-mount protection block and the orphan file.
+//! multiple-mount protection block and the orphan file. Quota files are in `quota`.
 
-use super::{Draft, PlanError, PlanResult, group_range};
+use super::{Draft, PlanError, PlanResult, Usage, group_range};
 use crate::maps::{MapError, MapKind, Maps, Run};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::NewEntry;
@@ -100,8 +100,13 @@ impl Draft {
         block
     }
 
-    /// Maps `inode` to `runs`, which it fills, and keeps everything.
-    fn finish_file(&mut self, ino: Ino, mut inode: Inode, runs: &[Range<u64>]) -> PlanResult<()> {
+    /// Maps `inode` to `runs`, which it fills unless it has a size, and keeps everything.
+    pub(super) fn finish_file(
+        &mut self,
+        ino: Ino,
+        mut inode: Inode,
+        runs: &[Range<u64>],
+    ) -> PlanResult<()> {
         let (kind, flags) = if self.maps_by_extents() {
             (MapKind::Extents, InodeFlags::EXTENTS)
         } else {
@@ -137,7 +142,9 @@ impl Draft {
             maps.encode_tree_block(index, &mut block, seed)?;
             self.put_block(Pblk::new(tree.pblk), block);
         }
-        inode.size = blocks * u64::from(size.bytes());
+        if inode.size == 0 {
+            inode.size = blocks * u64::from(size.bytes());
+        }
         inode.map = maps.root(map)?;
         inode.flags |= flags;
         self.charge(&mut inode, blocks, count)?;
@@ -152,11 +159,12 @@ impl Draft {
     }
 
     /// Adds the reserved files the features ask for: bad blocks, resize inode, journal,
-    /// multiple-mount protection, orphan file.
+    /// multiple-mount protection, quota files, orphan file. Quota files have room for the ids of
+    /// `usage`; without it they say what the directories of an empty file system use.
     ///
     /// # Errors
     /// No space.
-    pub fn add_reserved_files(&mut self) -> PlanResult<()> {
+    pub fn add_reserved_files(&mut self, usage: Option<&Usage>) -> PlanResult<()> {
         let mut bad_blocks = self.blank_inode(FileType::Regular, 0);
         bad_blocks.mode = extant_format::inode::Mode::from_bits(0);
         bad_blocks.links = 0;
@@ -171,6 +179,12 @@ impl Draft {
         }
         if self.superblock().has_incompat(Incompat::MMP) {
             self.add_mmp()?;
+        }
+        if self.keeps_quotas() {
+            match usage {
+                Some(usage) => self.add_quota_files(usage)?,
+                None => self.add_quota_files(&self.usage_of_directories()?)?,
+            }
         }
         if self.layout().has_orphan_file() {
             self.add_orphan_file()?;
@@ -339,7 +353,7 @@ impl Draft {
         self.change_superblock(|raw| raw.orphan_file_inum.set(ino.get()))
     }
 
-    fn slot(&self, ino: Ino) -> Option<&[u8]> {
+    pub(super) fn slot(&self, ino: Ino) -> Option<&[u8]> {
         self.records()
             .find(|(number, _)| *number == ino)
             .map(|(_, slot)| slot)

@@ -22,7 +22,7 @@ pub fn format_empty(
 ) -> Result<FinalMetadata, FormatWriteError> {
     let mut draft = Draft::new(plan(options)?);
     draft.add_empty_directories()?;
-    draft.add_reserved_files()?;
+    draft.add_reserved_files(None)?;
     prepare(device, &draft, target)?;
     write_metadata(device, &draft)
 }

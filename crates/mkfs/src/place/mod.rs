@@ -10,6 +10,7 @@
 //! | `changed` | which chunks change anyway, beside an older image |
 //! | `dirs` | how many blocks a directory needs, and their bytes |
 //! | `kept` | places and pieces in few bytes |
+//! | `usage` | what owners use, for quota files |
 //! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
 //! | [`error`] | [`PlaceError`] |
 //!
@@ -33,6 +34,7 @@ mod kept;
 mod numbering;
 mod regions;
 mod space;
+mod usage;
 
 pub use error::{PlaceError, PlaceResult};
 pub use former::{Former, FormerRun};

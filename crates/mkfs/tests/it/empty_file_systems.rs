@@ -140,6 +140,23 @@ fn cases() -> Vec<Case> {
             block(o, 1024);
             features(o, "^resize_inode,meta_bg,^flex_bg");
         }),
+        case(300 * MIB, "-O quota", |o| features(o, "quota")),
+        case(300 * MIB, "-O quota,project,orphan_file -b 4096", |o| {
+            features(o, "quota,project,orphan_file");
+            block(o, 4096);
+        }),
+        case(64 * MIB, "-O quota,bigalloc -E root_owner=5:7", |o| {
+            features(o, "quota,bigalloc");
+            o.root_owner = (5, 7);
+        }),
+        case(
+            64 * MIB,
+            "-O quota,^extent,^64bit -E quotatype=usrquota:prjquota",
+            |o| {
+                features(o, "quota,^extent,^64bit");
+                o.quotas = Some([true, false, true]);
+            },
+        ),
         case(3 * GIB, "-O sparse_super2", |o| {
             features(o, "sparse_super2")
         }),
@@ -429,8 +446,8 @@ fn what_cannot_be_made_is_refused_in_words() {
         ),
         (
             64 * MIB,
-            |o| features(o, "quota"),
-            "the feature quota cannot be made",
+            |o| features(o, "^extent"),
+            "64bit needs the feature extent",
         ),
         (64 * MIB, |o| features(o, "FEATURE_I27"), "FEATURE_I27"),
         (

@@ -116,7 +116,7 @@ impl Set {
             "^64bit",
             "^metadata_csum,^64bit",
             "^metadata_csum,uninit_bg",
-            "^extent",
+            "^extent,^64bit",
             "^large_file",
             "^sparse_super,^resize_inode",
             "^resize_inode",

@@ -13,6 +13,7 @@ use crate::time::{TIMES, seconds_now, source_date_epoch};
 use extant::{Escaped, OpenSpec};
 use extant_blockdev::BlockDevice;
 use extant_format::BlockSize;
+use extant_format::features::{Feature, RoCompat};
 use extant_formats::Format as Container;
 use extant_image::ImageLocation;
 use extant_mkfs::defaults::{
@@ -95,6 +96,7 @@ struct Format {
     profile: Profile,
     journal: JournalSize,
     reserved_percent: Option<f64>,
+    quotas: Option<[bool; 3]>,
     tables: Tables,
     label: Vec<u8>,
     uuid: Option<[u8; 16]>,
@@ -359,6 +361,7 @@ impl Plan {
             profile,
             journal,
             reserved_percent,
+            quotas,
             tables,
             label,
             uuid,
@@ -386,6 +389,7 @@ impl Plan {
         format.profile = *profile;
         format.journal = *journal;
         format.reserved_percent = *reserved_percent;
+        format.quotas = *quotas;
         format.table_init = *tables;
         format.label = label.clone();
         format.uuid = uuid.unwrap_or(format.uuid);
@@ -427,6 +431,12 @@ impl Format {
         let profile = args.profile.as_deref();
         let profile = profile.map(option("--profile", Profile::from_str));
         let features = args.features.join(",");
+        let mut features = option("--features", FeatureRequest::from_str)(&features)?;
+        let quotas = args.quota.as_deref();
+        let quotas = quotas.map(option("--quota", words::quotas)).transpose()?;
+        if quotas.is_some() {
+            features.push(Feature::RoCompat(RoCompat::QUOTA), true);
+        }
         let uuid = args.uuid.as_deref().map(option("--uuid", parse_uuid));
         let hash_seed = args.hash_seed.as_deref();
         let hash_seed = hash_seed.map(option("--hash-seed", parse_uuid));
@@ -438,10 +448,11 @@ impl Format {
             block_size: block_size.transpose()?,
             inode_size: inode_size.transpose()?,
             inodes,
-            features: option("--features", FeatureRequest::from_str)(&features)?,
+            features,
             profile: profile.transpose()?.unwrap_or_default(),
             journal: journal.transpose()?.unwrap_or(JournalSize::BySize),
             reserved_percent: args.reserved_percent,
+            quotas,
             tables: match args.table_init {
                 Some(TableInit::Lazy) => Tables::Lazy,
                 Some(TableInit::Full) | None => Tables::Full,

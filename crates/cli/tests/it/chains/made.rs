@@ -17,7 +17,7 @@ const FEATURES: &[&str] = &[
     "^metadata_csum,^64bit",
     "^metadata_csum,uninit_bg",
     "^metadata_csum,uninit_bg,^flex_bg",
-    "^extent",
+    "^extent,^64bit",
     "^large_file",
     "^sparse_super,^resize_inode",
     "^resize_inode",

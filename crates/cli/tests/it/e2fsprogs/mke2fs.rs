@@ -85,6 +85,10 @@ const SETS: &[(&str, &str, &str)] = &[
     ("mkfs.ext4", "-b", ""),
     ("mkfs.ext4", "", "64X"),
     ("mkfs.ext4", "-E resize=10", "64M"),
+    ("mkfs.ext4", "-O quota", "64M"),
+    ("mkfs.ext4", "-O quota,project,orphan_file", "64M"),
+    ("mkfs.ext4", "-O quota -E quotatype=prjquota", "64M"),
+    ("mkfs.ext4", "-E quotatype=usrquota", "64M"),
     ("mkfs.ext4", "-O ^extent", "64M"),
     ("mkfs.ext4", "-O ^extent,^64bit", "64M"),
 ];

@@ -28,7 +28,8 @@ const ORPHAN_FILE: Feature = Feature::Compat(Compat::ORPHAN_FILE);
 const DIR_INDEX: Feature = Feature::Compat(Compat::DIR_INDEX);
 const RESIZE_INODE: Feature = Feature::Compat(Compat::RESIZE_INODE);
 const SEED: Feature = Feature::Incompat(Incompat::CSUM_SEED);
-const WIDE: Feature = Feature::Incompat(Incompat::BIT64);
+pub(super) const WIDE: Feature = Feature::Incompat(Incompat::BIT64);
+pub(super) const EXTENTS: Feature = Feature::Incompat(Incompat::EXTENTS);
 const MMP: Feature = Feature::Incompat(Incompat::MMP);
 const CASEFOLD: Feature = Feature::Incompat(Incompat::CASEFOLD);
 const FILETYPE: Feature = Feature::Incompat(Incompat::FILETYPE);
@@ -106,6 +107,15 @@ fn check(sb: &Superblock, wanted: &Wanted<'_>) -> Result<()> {
     }
     if wanted.of(SUMS) == Some(true) && wanted.of(GROUP_SUMS) == Some(true) {
         let why = "metadata_csum and uninit_bg exclude each other: metadata_csum does what uninit_bg does";
+        return Err(refused(why));
+    }
+    let has = |feature| {
+        wanted
+            .of(feature)
+            .unwrap_or_else(|| sb.features().has(feature))
+    };
+    if wanted.of(WIDE) == Some(true) && !has(EXTENTS) {
+        let why = "64bit needs the feature extent: turn extent on as well (extent,64bit)";
         return Err(refused(why));
     }
     Ok(())

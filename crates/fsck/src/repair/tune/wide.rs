@@ -6,21 +6,22 @@
 use super::super::groups;
 use super::super::reseal::bitmap_sums;
 use super::super::resize::forget_reserved;
-use super::features::switch_raw;
+use super::features::{EXTENTS, WIDE, switch_raw};
 use super::{Tuning, refused};
 use crate::error::Result;
 use crate::inode::fs_seed;
-use extant_format::features::{Compat, Feature, Incompat};
+use extant_format::features::{Compat, Incompat};
 use extant_format::geometry::Geometry;
 use extant_format::indirect::pointers_per_block;
 use extant_format::superblock::Superblock;
 
-const WIDE: Feature = Feature::Incompat(Incompat::BIT64);
 /// Bytes of a descriptor.
 const WIDE_DESC: u16 = 64;
 
+/// Turns the feature on, which needs extents: where these are not on, they come with it.
 pub(super) fn widen(tuning: &mut Tuning<'_>) -> Result<()> {
     let then = tuning.survey.volume.sb.with(|raw| {
+        switch_raw(raw, EXTENTS, true);
         switch_raw(raw, WIDE, true);
         raw.desc_size.set(WIDE_DESC);
     })?;

@@ -30,8 +30,8 @@ fn a_hole_may_be_as_large_as_the_format_allows_and_no_larger() {
     for (block, features, limit) in [
         (4096, "", extents(4096)),
         (1024, "", extents(1024)),
-        (1024, "^extent", indirect(1024)),
-        (2048, "^extent", indirect(2048)),
+        (1024, "^extent,^64bit", indirect(1024)),
+        (2048, "^extent,^64bit", indirect(2048)),
     ] {
         println!("blocks of {block}, {features}");
         let variant = Variant::new(block, 256, Profile::Default, features);
@@ -48,7 +48,7 @@ fn a_hole_may_be_as_large_as_the_format_allows_and_no_larger() {
         );
     }
     // An indirect map of larger blocks ends where the count of its sectors does.
-    let variant = Variant::new(4096, 256, Profile::Default, "^extent,^huge_file");
+    let variant = Variant::new(4096, 256, Profile::Default, "^extent,^64bit,^huge_file");
     let tree = with_file(plain(0o644), Content::Hole(4 * TIB));
     assert!(try_build(&tree, &image, &variant.auto()).is_err());
     let tree = with_file(plain(0o644), Content::Hole(TIB));
@@ -71,8 +71,8 @@ fn data_in_the_last_block_a_file_can_have_is_found() {
         (4096, "", ((1 << 32) - 1) * 4096),
         (1024, "", ((1 << 32) - 1) * 1024),
         (1024, "bigalloc", ((1 << 32) - 1) * 1024),
-        (1024, "^extent", indirect(1024)),
-        (2048, "^extent", indirect(2048)),
+        (1024, "^extent,^64bit", indirect(1024)),
+        (2048, "^extent,^64bit", indirect(2048)),
     ] {
         // Pieces in the reach of every level of a map.
         let at = [0, 9, 20, 300, 70_000, 16_000_000].map(|lblk: u64| lblk * block);
@@ -150,7 +150,7 @@ fn symbolic_links_of_every_length_come_back() {
     for (block, features) in [
         (1024, ""),
         (4096, ""),
-        (4096, "^extent"),
+        (4096, "^extent,^64bit"),
         (4096, "bigalloc"),
     ] {
         let longest = (block as usize).min(4096) - 1;

@@ -64,7 +64,7 @@ fn blocks_of_4k_under_every_profile_and_layout() {
     let default = |features| Variant::new(4096, 256, Profile::Default, features);
     variants.extend([
         default("^has_journal,^metadata_csum,^64bit").without_journal(),
-        default("^extent"),
+        default("^extent,^64bit"),
         default("bigalloc").clusters(65_536),
         default("^resize_inode,meta_bg,^flex_bg"),
         default("sparse_super2,large_dir"),
@@ -118,7 +118,7 @@ fn blocks_of_1k_with_extents_and_without() {
             variants.push(variant(Profile::Default, features));
         }
         variants.push(variant(Profile::Latest, "large_dir"));
-        variants.push(variant(Profile::Grub, "^extent"));
+        variants.push(variant(Profile::Grub, "^extent,^64bit"));
     }
     through_the_kernel(&spec(1024, 256, false), &variants);
 }
@@ -147,7 +147,7 @@ fn large_attribute_values_live_in_inodes_of_their_own() {
     variants.push(with_more("ea_inode,^metadata_csum,bigalloc"));
     if in_full() {
         variants.push(with_more("ea_inode,large_dir,^64bit"));
-        variants.push(with_more("ea_inode,^extent"));
+        variants.push(with_more("ea_inode,^extent,^64bit"));
         variants.push(with_more("ea_inode,metadata_csum_seed,sparse_super2"));
         variants.push(default(1024, 128));
     }

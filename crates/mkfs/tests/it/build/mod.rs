@@ -7,6 +7,7 @@ mod lost_found;
 mod machine;
 mod matrix;
 mod output;
+mod quotas;
 mod random;
 mod reproducible;
 mod served;

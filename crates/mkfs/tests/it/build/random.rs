@@ -6,13 +6,15 @@ use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::torture::random_plan;
 
 pub(super) fn random_variant(rng: &mut Rng) -> Variant {
-    const FEATURES: [&str; 17] = [
+    const FEATURES: [&str; 19] = [
         "",
         "",
-        "^extent",
+        "^extent,^64bit",
         "^has_journal",
         "bigalloc",
         "ea_inode",
+        "quota",
+        "quota,project,ea_inode",
         "large_dir",
         "^dir_index",
         "^resize_inode,meta_bg",

@@ -2,6 +2,7 @@
 
 use super::super::number::{Length, integer};
 use crate::failure::{Failure, Outcome};
+use extant_mkfs::words;
 
 /// Seconds between two writes of multiple-mount protection: what is built.
 const MMP_INTERVAL: u64 = 5;
@@ -19,6 +20,8 @@ pub(super) struct Extended {
     pub(super) root_mode: Option<u16>,
     pub(super) hash_seed: Option<[u8; 16]>,
     pub(super) discards: Option<bool>,
+    /// Quota files of users, groups and projects, where the feature is on.
+    pub(super) quotas: Option<[bool; 3]>,
 }
 
 impl Extended {
@@ -64,6 +67,7 @@ impl Extended {
                 backups @ 0..=2 => self.backups = Some(backups as u32),
                 _ => return Err("use 0, 1 or 2".to_owned()),
             },
+            "quotatype" => self.quotas = Some(words::quotas(value.unwrap_or_default())?),
             "lazy_itable_init" => self.lazy_tables = Some(is_on(value)?),
             "discard" => self.discards = Some(true),
             "nodiscard" => self.discards = Some(false),
@@ -99,7 +103,6 @@ impl Extended {
 fn unknown(name: &str) -> &'static str {
     match name {
         "packed_meta_blocks" => "metadata lies where flex_bg has it",
-        "quotatype" => "quota files are not made: the tune2fs of e2fsprogs makes them",
         "test_fs" => "file systems that are marked for tests are not made",
         "desc-size" | "desc_size" => "the size of descriptors follows from the feature 64bit",
         "orphan_file_size" => "the size of the orphan file follows from that of the file system",
@@ -109,8 +112,8 @@ fn unknown(name: &str) -> &'static str {
         _ => {
             "there is no such option; there are stride, stripe-width, offset, resize, \
              num_backup_sb, lazy_itable_init, lazy_journal_init, packed_meta_blocks, root_owner, \
-             root_perms, hash_seed, encoding, encoding_flags, mmp_update_interval, discard, \
-             nodiscard, assume_storage_prezeroed"
+             root_perms, hash_seed, encoding, encoding_flags, mmp_update_interval, quotatype, \
+             discard, nodiscard, assume_storage_prezeroed"
         }
     }
 }
@@ -173,7 +176,8 @@ mod tests {
             ("stride=70000", "stride=70000: "),
             ("num_backup_sb=3", "num_backup_sb=3: "),
             ("packed_meta_blocks=1", "packed_meta_blocks=1: "),
-            ("quotatype=usrquota", "quotatype=usrquota: "),
+            ("quotatype=all", "quotatype=all: "),
+            ("quotatype", "quotatype: "),
             ("root_owner=3", "root_owner=3: "),
             ("encoding=latin1", "encoding=latin1: "),
             ("encoding_flags=strict", "encoding_flags=strict: "),

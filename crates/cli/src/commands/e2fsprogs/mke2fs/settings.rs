@@ -373,6 +373,7 @@ fn set_extended(
     if let Some(backups) = extended.backups {
         format.backup_supers = backups;
     }
+    format.quotas = extended.quotas;
     if let Some(owner) = extended.root_owner {
         format.root_owner = owner;
     }
