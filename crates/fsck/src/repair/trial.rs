@@ -17,7 +17,12 @@ const BOOKS: &[Code] = &[
 ];
 
 /// What follows from all else, too, and may tell where it lies.
-const BITMAPS: &[Code] = &[Code::BlockBitmap, Code::InodeBitmap];
+const BITMAPS: &[Code] = &[
+    Code::BlockBitmap,
+    Code::BlockBitmapPadding,
+    Code::InodeBitmap,
+    Code::InodeBitmapPadding,
+];
 
 fn count(report: &Report, codes: &[Code]) -> u64 {
     codes.iter().map(|code| report.count_of(*code)).sum()
