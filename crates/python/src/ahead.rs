@@ -18,6 +18,9 @@ pub(crate) const PLANNED: usize = 32;
 /// Bytes that lie ready, beyond which no other directory is begun.
 const READY: usize = 4 << 20;
 
+/// Bytes of what is kept to be used again, each at most.
+const SPARE: usize = 64 << 10;
+
 /// A thread that reads ahead. It ends when this is dropped.
 pub(crate) struct Ahead {
     desk: Arc<Desk>,
@@ -43,6 +46,9 @@ struct State {
     ready: HashMap<Vec<u8>, extant::Result<Listed>>,
     /// Bytes of what is ready.
     bytes: usize,
+    /// Memory to be used again: what one thread allocates and the other frees makes both wait for
+    /// the allocator.
+    spare: Vec<Listed>,
     /// The thread waits for `wanted`.
     is_idle: bool,
     /// Somebody waits for `done`.
@@ -105,8 +111,9 @@ impl Desk {
                 continue;
             };
             state.under_way = Some(path.clone());
+            let spare = state.spare.pop().unwrap_or_default();
             drop(state);
-            let listed = Listed::read(fs, &path);
+            let listed = Listed::read(fs, &path, spare);
             state = self.lock();
             state.under_way = None;
             state.put(path, listed);
@@ -217,6 +224,16 @@ impl Ahead {
         }
     }
 
+    /// Gives memory back, to be used again.
+    pub(crate) fn give_back(&self, listed: Listed) {
+        if listed.bytes() <= SPARE {
+            let mut state = self.desk.lock();
+            if state.spare.len() < PLANNED {
+                state.spare.push(listed);
+            }
+        }
+    }
+
     /// Reads a directory, or gives it if it has been read. While the thread reads just that, the
     /// caller reads what comes behind it.
     pub(crate) fn read(&self, fs: &Filesystem, path: &[u8]) -> extant::Result<Listed> {
@@ -231,8 +248,9 @@ impl Ahead {
             if state.under_way.as_deref() != Some(path) {
                 // It is read here, and by nobody else.
                 state.plan.retain(|planned| planned != path);
+                let spare = state.spare.pop().unwrap_or_default();
                 drop(state);
-                return Listed::read(fs, path);
+                return Listed::read(fs, path, spare);
             }
             let next = if state.bytes < READY {
                 state.plan.pop()
@@ -240,8 +258,9 @@ impl Ahead {
                 None
             };
             if let Some(next) = next {
+                let spare = state.spare.pop().unwrap_or_default();
                 drop(state);
-                let listed = Listed::read(fs, &next);
+                let listed = Listed::read(fs, &next, spare);
                 state = self.desk.lock();
                 state.put(next, listed);
             } else {

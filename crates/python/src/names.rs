@@ -37,7 +37,14 @@ pub(crate) struct Name<'a> {
 impl Names {
     /// Reads a directory.
     pub(crate) fn read(fs: &Filesystem, path: &Path) -> extant::Result<Self> {
-        let mut names = Self::default();
+        Self::default().refilled(fs, path)
+    }
+
+    /// Reads a directory into the memory of another, which is not needed any more.
+    pub(crate) fn refilled(self, fs: &Filesystem, path: &Path) -> extant::Result<Self> {
+        let mut names = self;
+        names.bytes.clear();
+        names.entries.clear();
         fs.for_each_name(path, |name, ino, file_type| {
             names.bytes.extend_from_slice(name);
             names.entries.push(Named {

@@ -57,7 +57,7 @@ enum Step {
 const ALONE: usize = 8;
 
 /// One directory: its names, and which of them are links to directories.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Listed {
     names: Names,
     /// For each name, whether it leads to a directory.
@@ -92,9 +92,11 @@ impl Listed {
         )
     }
 
-    pub(crate) fn read(fs: &Filesystem, path: &[u8]) -> extant::Result<Self> {
-        let names = Names::read(fs, as_path(path))?;
-        let mut links = HashSet::new();
+    /// Reads a directory into the memory of another, which is not needed any more.
+    pub(crate) fn read(fs: &Filesystem, path: &[u8], spare: Self) -> extant::Result<Self> {
+        let names = spare.names.refilled(fs, as_path(path))?;
+        let (mut links, mut is_dirs) = (HashSet::new(), spare.is_dir);
+        is_dirs.clear();
         let is_dir = names.iter().map(|name| match name.file_type {
             Some(FileType::Directory) => true,
             Some(FileType::Symlink) | None => {
@@ -113,7 +115,8 @@ impl Listed {
             }
             Some(_) => false,
         });
-        let is_dir: Vec<bool> = is_dir.collect();
+        is_dirs.extend(is_dir);
+        let is_dir = is_dirs;
         let dirs = is_dir.iter().filter(|is_dir| **is_dir).count();
         Ok(Self {
             names,
@@ -223,10 +226,10 @@ impl Walk {
                 let (path, ahead) = (&path, state.ahead.as_ref());
                 outside(py, move || match ahead {
                     Some(ahead) => ahead.read(&fs, path),
-                    None => Listed::read(&fs, path),
+                    None => Listed::read(&fs, path, Listed::default()),
                 })
             };
-            let listed = match listed {
+            let mut listed = match listed {
                 Ok(listed) => listed,
                 Err(e) if e.is_instance_of::<PyOSError>(py) => {
                     if let Some(on_error) = &self.on_error {
@@ -238,6 +241,10 @@ impl Walk {
             };
             let dirs = listed.of(py, true, self.is_bytes)?;
             let files = listed.of(py, false, self.is_bytes)?;
+            let links = std::mem::take(&mut listed.links);
+            if let Some(ahead) = &state.ahead {
+                ahead.give_back(listed);
+            }
             let tuple = PyTuple::new(
                 py,
                 [
@@ -250,12 +257,12 @@ impl Walk {
                 state.given = Some(Given {
                     path,
                     dirs: dirs.unbind(),
-                    links: listed.links,
+                    links,
                 });
                 return Ok(Some(tuple));
             }
             state.steps.push(Step::Give(tuple.unbind()));
-            self.enter(&mut state.steps, &path, &dirs, &listed.links)?;
+            self.enter(&mut state.steps, &path, &dirs, &links)?;
         }
     }
 }
