@@ -108,7 +108,8 @@ impl Draft {
         let kinds = self.layout().options().quota_kinds();
         let is_project = self.superblock().has_ro_compat(RoCompat::PROJECT);
         for (kind, on) in QuotaKind::ALL.into_iter().zip(kinds) {
-            if !on && !(kind == QuotaKind::Project && is_project) {
+            let is_made = on || kind == QuotaKind::Project && is_project;
+            if !is_made {
                 continue;
             }
             let ino = match kind {

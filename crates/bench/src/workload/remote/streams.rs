@@ -322,16 +322,19 @@ fn fill(path: &Path, mib: u64, has_data: impl Fn(u64) -> bool) -> Result<(), Str
     Ok(())
 }
 
-/// Has the host find room for the holes of a file, as it has for the target of the peer.
+/// Has the host find room for the holes of a file, and memory for all of it, as it has for the
+/// target of the peer: by writing what is there already. Room alone is not enough, as pages that
+/// were never written cost the one that writes them first.
 fn with_room(path: &Path) -> io::Result<()> {
-    let file = File::options().write(true).open(path)?;
+    let file = File::options().read(true).write(true).open(path)?;
     let len = file.metadata()?.len();
-    Ok(rustix::fs::fallocate(
-        &file,
-        rustix::fs::FallocateFlags::empty(),
-        0,
-        len,
-    )?)
+    let mut piece = vec![0; PIECE];
+    for at in (0..len).step_by(PIECE) {
+        let piece = &mut piece[..(len - at).min(PIECE as u64) as usize];
+        file.read_exact_at(piece, at)?;
+        file.write_all_at(piece, at)?;
+    }
+    Ok(())
 }
 
 /// Makes a file of so many MiB that the host has found room for.
