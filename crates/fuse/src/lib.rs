@@ -72,6 +72,7 @@ pub use metrics::TellsAlso;
 pub use mounts::{MountId, MountedImage, all_mounts, is_mounted};
 pub use options::{BadOption, Options, machine_memory};
 pub use presence::{show_presence, tell_failure};
+pub use ring::MissingRings;
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;

@@ -41,8 +41,10 @@ pub struct Options {
     /// Threads that answer the kernel (`threads=N`); twice as many as there are processors, at
     /// least 4 and at most 16, unless said otherwise.
     pub threads: Option<usize>,
-    /// Requests come through io_uring, where the kernel offers that (`io_uring`).
-    pub io_uring: bool,
+    /// Requests come through io_uring (`io_uring`), or by the device (`no_io_uring`). Unless said
+    /// otherwise they come through io_uring where the kernel offers that, and the memory is enough
+    /// for as many at a time as do good. Where they cannot they come by the device.
+    pub io_uring: Option<bool>,
     /// The length in bytes from which aligned transfers are not kept in the engine's memory, as the
     /// kernel has them in its own (`direct_from=BYTES`). `None` keeps all (`direct_from=0`).
     pub direct_from: Option<usize>,
@@ -107,7 +109,7 @@ impl Default for Options {
             direct_io: false,
             seek_holes: false,
             threads: None,
-            io_uring: false,
+            io_uring: None,
             direct_from: Some(DIRECT_FROM),
             blkdev: true,
             dev: false,
@@ -305,8 +307,8 @@ impl Options {
             ("direct_io", None) => self.direct_io = true,
             ("no_direct_io", None) => self.direct_io = false,
             ("seek_holes", None) => self.seek_holes = true,
-            ("io_uring", None) => self.io_uring = true,
-            ("no_io_uring", None) => self.io_uring = false,
+            ("io_uring", None) => self.io_uring = Some(true),
+            ("no_io_uring", None) => self.io_uring = Some(false),
             ("blkdev", None) => self.blkdev = true,
             ("no_blkdev", None) => self.blkdev = false,
             ("dev", None) => self.dev = true,

@@ -8,6 +8,7 @@ use crate::memory::{GiveBack, Giving, Pressure};
 use crate::metrics::TellsAlso;
 use crate::mounts::{self, Keeping, MountId, set_keeping};
 use crate::options::{Options, machine_memory};
+use crate::ring::MissingRings;
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::unmount::{clear, has_helper, sync_and_detach};
@@ -106,6 +107,12 @@ impl Attached {
     #[must_use]
     pub fn without_block_device(&self) -> Option<&MissingBlockDevice> {
         self.lacks.as_ref()
+    }
+
+    /// Says why requests do not come through io_uring, though they were to.
+    #[must_use]
+    pub fn without_rings(&self) -> Option<&MissingRings> {
+        self.channel.without_rings()
     }
 
     /// Has free memory of the process given back to the system by `how`, of which only the program

@@ -56,7 +56,7 @@ impl Fixture {
         let rings = if setting.options.rings {
             "io_uring,"
         } else {
-            ""
+            "no_io_uring,"
         };
         let options = format!("allow_other,dev,suid,{rings}{options}");
         let daemon = Command::new(&setting.extant)

@@ -49,8 +49,10 @@ gathers no writes but those to mapped memory
   log=FILE\tAppend warnings and errors of the mount to this file. In the foreground they go to \
 standard error
   threads=N\tThreads that answer the kernel
-  io_uring\tTake requests through io_uring, where the kernel offers it: quicker for many small \
-ones, slower for much data
+  no_io_uring\tTake requests by the device alone, and not through io_uring where the kernel offers \
+that. It does once root has written Y to /sys/module/fuse/parameters/enable_uring
+  io_uring\tTake them through io_uring also where there are many processors, and warn where that \
+cannot be
   memory=MIB\tMost memory that the confined process takes, at least 512 [default: half of the \
 machine's]
   writeback_cache\tLet the kernel gather writes: quicker for programs that write little at a time, \

@@ -28,7 +28,7 @@ use crate::notifier::Notifier;
 use crate::options::{Options, machine_memory};
 use crate::protocol::Form;
 use crate::rights;
-use crate::ring::{self, Rings};
+use crate::ring::{self, MissingRings, Rings};
 use crate::service::Service;
 use crate::threads::{Threads, WriteBackThread};
 use crate::unmount::clear;
@@ -57,6 +57,8 @@ pub(crate) struct Channel {
     devices: Vec<Device>,
     reception: Arc<Reception>,
     rings: Option<Rings>,
+    /// Why there are none, though there were to be some.
+    lacks_rings: Option<MissingRings>,
 }
 
 /// The threads that wait for what comes through the device.
@@ -122,10 +124,14 @@ impl Channel {
         } else {
             SessionACL::Owner
         };
-        let rings = if options.io_uring {
-            Rings::prepare(LARGEST_TRANSFER, options.memory_limit(machine_memory()))
-        } else {
-            None
+        let memory = options.memory_limit(machine_memory());
+        let rings = match options.io_uring {
+            Some(false) => None,
+            wish => Some(Rings::prepare(LARGEST_TRANSFER, memory, wish.is_some())),
+        };
+        let (rings, lacks_rings) = match rings.transpose() {
+            Ok(rings) => (rings, None),
+            Err(why) => (None, Some(why)),
         };
         let handshake = Handshake {
             writeback_cache: options.uses_writeback_cache() && !options.read_only,
@@ -137,6 +143,10 @@ impl Channel {
         let fresh = attach::mount(image, point, options, checks)?;
         let id = fresh.id;
         Self::agree(fresh.device, handshake, acl, rings, options)
+            .map(|channel| Self {
+                lacks_rings,
+                ..channel
+            })
             .map(|channel| (channel, id, fresh.lacks))
             .inspect_err(|_| clear(&id))
     }
@@ -166,12 +176,18 @@ impl Channel {
             devices,
             reception: Arc::new(reception),
             rings,
+            lacks_rings: None,
         })
     }
 
     /// Tells whether requests are going to come through io_uring.
     pub(crate) fn has_rings(&self) -> bool {
         self.rings.is_some()
+    }
+
+    /// Says why they are not, though they were to.
+    pub(crate) fn without_rings(&self) -> Option<&MissingRings> {
+        self.lacks_rings.as_ref()
     }
 
     /// Answers from now on.

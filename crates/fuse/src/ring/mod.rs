@@ -25,7 +25,6 @@ mod offload;
 mod queue;
 
 use crate::answer::Answerer;
-use crate::awake::Awake;
 use crate::notifier::Notifier;
 use crate::threads::{Threads, WriteBackThread};
 use offload::Offload;
@@ -51,29 +50,62 @@ pub(crate) struct Rings {
     queues: Vec<Queue>,
 }
 
+/// Why requests come by the device, though they were to come through io_uring. Displays as a
+/// sentence for people.
+#[derive(Debug, thiserror::Error)]
+pub enum MissingRings {
+    /// Root has not allowed the kernel to offer them.
+    #[error(
+        "this kernel answers faster through io_uring once root has allowed it, which holds for mounts that are made \
+         after: `echo Y > {ENABLED}` (-o no_io_uring: this one is to do without)"
+    )]
+    NotAllowed,
+    /// The kernel knows no such thing.
+    #[error("this kernel passes no requests on through io_uring: Linux 6.14 and later can")]
+    Unknown,
+    /// The memory is too little for so many processors.
+    #[error(
+        "{processors} processors would take more memory for requests through io_uring than the mount has (-o memory=)"
+    )]
+    Memory {
+        /// Processors that there may be.
+        processors: usize,
+    },
+    /// The system makes no rings.
+    #[error(
+        "the system has no io_uring for this mount ({0}): /proc/sys/kernel/io_uring_disabled may say so"
+    )]
+    Refused(io::Error),
+}
+
 impl Rings {
-    /// Makes rings for transfers of so many bytes at most, where the kernel may take them. They
-    /// take no more than an eighth of `memory` bytes.
-    pub(crate) fn prepare(largest: u32, memory: u64) -> Option<Self> {
-        let enabled = std::fs::read_to_string(ENABLED).ok()?;
+    /// Makes rings for transfers of so many bytes at most. They take no more than an eighth of
+    /// `memory` bytes. With `few`, fewer requests of a processor under way than do good are enough.
+    ///
+    /// # Errors
+    /// When the kernel does not offer to use them, or the system makes none.
+    pub(crate) fn prepare(largest: u32, memory: u64, few: bool) -> Result<Self, MissingRings> {
+        let enabled = std::fs::read_to_string(ENABLED).map_err(|_| MissingRings::Unknown)?;
         if !matches!(enabled.trim(), "Y" | "1") {
-            return None;
+            return Err(MissingRings::NotAllowed);
         }
-        let cpus = count(&std::fs::read_to_string(POSSIBLE).ok()?)?;
-        let budget = usize::try_from(MOST_MEMORY.min(memory / 8)).ok()?;
-        let each = budget / 2 / largest as usize / cpus;
-        if each == 0 {
-            return None;
+        let possible = std::fs::read_to_string(POSSIBLE).map_err(MissingRings::Refused)?;
+        let processors = count(&possible).ok_or(MissingRings::Unknown)?;
+        let budget = MOST_MEMORY.min(memory / 8) / 2 / u64::from(largest);
+        let each = usize::try_from(budget).unwrap_or(usize::MAX) / processors.max(1);
+        if each < if few { 1 } else { DEPTH } {
+            return Err(MissingRings::Memory { processors });
         }
         let depth = (each.min(DEPTH), each.min(MORE));
-        let awake = Awake::among(cpus);
-        let queues = (0..cpus)
+        let queues = (0..processors)
             .map(|number| {
-                let number = u16::try_from(number).ok()?;
-                Queue::new(number, depth, largest as usize, awake.clone()).ok()
+                // The kernel has no more.
+                let number = u16::try_from(number).map_err(io::Error::other)?;
+                Queue::new(number, depth, largest as usize)
             })
-            .collect::<Option<Vec<_>>>()?;
-        Some(Self { queues })
+            .collect::<io::Result<_>>()
+            .map_err(MissingRings::Refused)?;
+        Ok(Self { queues })
     }
 
     /// Says which mount they are for, and has them do nothing else from now on.

@@ -4,7 +4,6 @@
 use super::memory::Slot;
 use super::offload::{Offload, Returns};
 use crate::answer::Answerer;
-use crate::awake::Awake;
 use crate::protocol::Request;
 use crate::service::Errno;
 use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fixed};
@@ -41,8 +40,6 @@ pub(super) struct Queue {
     /// Requests that wait for the kernel.
     waiting: usize,
     returns: Arc<Returns>,
-    /// Whether its thread stays awake after a request.
-    awake: Option<Awake>,
 }
 
 impl fmt::Debug for Queue {
@@ -55,7 +52,7 @@ impl fmt::Debug for Queue {
 
 impl Queue {
     /// Makes a queue with `depth` slots, which may become `most_more` more, and which does nothing
-    /// yet. Its thread stays `awake` after a request.
+    /// yet.
     ///
     /// # Errors
     /// When the system has no such rings, or not for us.
@@ -63,13 +60,12 @@ impl Queue {
         number: u16,
         (depth, most_more): (usize, usize),
         payload: usize,
-        awake: Option<Awake>,
     ) -> io::Result<Self> {
         let entries = ((depth + most_more) as u32 + 1).next_power_of_two();
         let ring: Ring = IoUring::builder()
             .setup_r_disabled()
             .setup_single_issuer()
-            .setup_coop_taskrun()
+            .setup_defer_taskrun()
             .build(entries)?;
         Ok(Self {
             number,
@@ -79,7 +75,6 @@ impl Queue {
             most_more,
             waiting: 0,
             returns: Arc::new(Returns::new()?),
-            awake,
         })
     }
 
@@ -167,11 +162,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the kernel what is for it, and waits until there is something from it.
+    /// Gives the kernel what is for it, and sleeps until there is something from it. To stay awake
+    /// and give way would keep the processor from the program that asked: the scheduler gives it
+    /// to a thread of the same group or session only.
     fn wait(&mut self) -> io::Result<()> {
-        if self.poll_awake() && !self.ring.completion().is_empty() {
-            return Ok(());
-        }
         match self.ring.submit_and_wait(1) {
             Ok(_) => Ok(()),
             Err(e) => match e.raw_os_error() {
@@ -183,21 +177,6 @@ impl Queue {
                 _ => Err(e),
             },
         }
-    }
-
-    /// Gives the kernel what is for it and waits a little for something from it, giving way to
-    /// everybody; `false` if it does not stay awake.
-    fn poll_awake(&mut self) -> bool {
-        let Some(awake) = &mut self.awake else {
-            return false;
-        };
-        if awake.is_crowded() {
-            return false;
-        }
-        // What is not taken now is taken when it waits.
-        let _ = self.ring.submit();
-        awake.wait(|| !self.ring.completion().is_empty());
-        true
     }
 
     /// Takes what the kernel has done, without holding on to the ring.

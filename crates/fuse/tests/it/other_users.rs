@@ -5,9 +5,10 @@ use crate::syscalls::{act_for, write_mapped};
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
 use rustix::fs::{FallocateFlags, Gid, IFlags, Uid, XattrFlags, fallocate};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -158,6 +159,51 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
     }
     // For each file that is made the kernel asks for the directory's once more, if it checks.
     assert!(requests[0] < 20 && requests[1] > 90, "{requests:?}");
+}
+
+/// Does something in a thread that is root, and may not do to files what root may.
+fn as_root_without_rights<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective
+                .remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            set_capabilities(None, sets).unwrap();
+            work()
+        });
+        done.join().expect("the work ends")
+    })
+}
+
+/// Why the kernel checks by default, also where one user gets in: no request says what a process has
+/// given up, and of names that the kernel knows no request comes.
+#[test]
+fn root_that_has_given_up_its_rights_is_held_to_modes_unless_nobody_is() {
+    require!(Fuse, Root);
+    let image = Image::new(16 << 20, &[]);
+    for (options, expected) in [
+        ("", Err(ErrorKind::PermissionDenied)),
+        ("no_default_permissions", Ok(())),
+    ] {
+        let mount = image.mount(options);
+        let dir = mount.at(&format!("dir-{options}"));
+        fs::create_dir(&dir).unwrap();
+        let (secret, below) = (mount.at("secret"), dir.join("below"));
+        make(&secret, 0o600);
+        chown(&secret, Some(USER), Some(USER)).unwrap();
+        make(&below, 0o644);
+        let tries = || {
+            let read = |path: &Path| fs::read(path).map(drop).map_err(|e| e.kind());
+            as_root_without_rights(|| [read(&secret), read(&below)])
+        };
+        assert_eq!(tries(), [expected, Ok(())], "{options}");
+        // The name below is known to the kernel now, and the way to it is closed.
+        fs::set_permissions(&dir, Permissions::from_mode(0o0)).unwrap();
+        assert_eq!(tries(), [expected, expected], "{options}");
+        fs::remove_file(&secret).unwrap();
+        mount.unmount();
+        image.assert_clean();
+    }
 }
 
 #[test]

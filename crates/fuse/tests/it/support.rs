@@ -53,7 +53,7 @@ impl Image {
         Mount {
             fs,
             read_only: parsed.read_only,
-            rings: parsed.io_uring,
+            rings: parsed.io_uring == Some(true),
             point,
             session: Some(session),
         }

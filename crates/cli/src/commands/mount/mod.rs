@@ -23,9 +23,9 @@ use crate::failure::{Failure, Outcome, in_image, say};
 use crate::image_path::{ImagePath, shown, whole_image, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
-use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
+use extant_fuse::{Attached, Ended, MissingRings, Options, Signals, machine_memory};
 use extant_image::ImageLocation;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -161,6 +161,14 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     }
     if let Some(why) = attached.without_block_device() {
         say(format_args!("warning: {why}"));
+    }
+    match attached.without_rings() {
+        // Not where nobody reads it: most mounts are made by scripts and at boot.
+        Some(why @ MissingRings::NotAllowed) if std::io::stderr().is_terminal() => {
+            say(format_args!("note: {why}"));
+        }
+        Some(why) if options.io_uring.is_some() => say(format_args!("warning: {why}")),
+        _ => {}
     }
     attached.gives_memory_back(crate::allocator::give_back);
     // Everybody who gets in may read the metrics, and the lines have names in them.
