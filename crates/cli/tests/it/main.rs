@@ -65,5 +65,6 @@ mod tar_archives;
 mod trimming;
 mod tuning;
 mod tuning_features;
+mod tuning_inodes;
 mod undoing;
 mod writing;
