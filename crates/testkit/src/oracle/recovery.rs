@@ -164,12 +164,8 @@ pub fn check_clean(image: &Path) -> Result<(), String> {
     ))
 }
 
-/// What `e2fsck -n` asks about, and is no fault: a tree of extents that could be flatter, and
-/// numbers of blocks with 64 bits where no file has extents, which Linux mounts.
-const NO_FAULTS: &[&str] = &[
-    "  Optimize? no",
-    "64bit filesystem needs extents to access the whole disk.  Fix? no",
-];
+/// What `e2fsck -n` asks about, and is no fault: a tree of extents that could be flatter.
+const NO_FAULTS: &[&str] = &["  Optimize? no"];
 
 /// Whether `e2fsck -n` asked about a fault, as it does about some without an exit code that tells
 /// of them.
