@@ -58,7 +58,8 @@ struct extant_options {
 
 #define EXTANT_WRITABLE 1u
 /* Changes are made as a whole or not at all: extant_commit() puts them into the image, extant_close() forgets them. They
- * wait in a temporary file (TMPDIR). File systems without a journal, or with the feature mmp, are refused (-EOPNOTSUPP). */
+ * wait in memory, and beyond 4 MiB in a temporary file (TMPDIR). File systems without a journal, or with the feature
+ * mmp, are refused (-EOPNOTSUPP). */
 #define EXTANT_TRANSACTION 2u
 /* For reading only: a damaged file system as "extant repair" would leave it. The image is not touched, and need not be
  * writable: what is mended is kept in memory, and beyond 64 MiB in a temporary file (TMPDIR). extant_mended() says how

@@ -1,6 +1,6 @@
 //! Changes that are made as a whole, or not at all.
 
-use crate::spool::spool;
+use crate::spool::Changes;
 use crate::{Error, Filesystem, MountOptions, Result};
 use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
@@ -13,9 +13,10 @@ use std::sync::Arc;
 /// [`commit`](Self::commit) returns without an error, and none before, nor after a crash or a
 /// failure on the way. Dropping it forgets them.
 ///
-/// Changes are kept in a temporary file without a name until then (in the directory that `TMPDIR`
-/// names), which needs room for what is changed. On commit, content of new blocks is written to
-/// blocks that were free, and everything else as one transaction of the file system's own journal
+/// Changes are kept in memory until then up to 4 MiB, and beyond that in a temporary file without a
+/// name (in the directory that `TMPDIR` names), which needs room for what is changed. On commit,
+/// content of new blocks is written to blocks that were free, and everything else as one transaction
+/// of the file system's own journal
 /// ([jbd2](https://docs.kernel.org/filesystems/ext4/journal.html)): Linux and e2fsck, should they
 /// be the first to look after a crash, find all of it or nothing.
 ///
@@ -63,13 +64,13 @@ impl Transaction {
     /// changes that are made as a whole. Nobody else can open it for writing meanwhile.
     ///
     /// Nothing is written to the image before [`Transaction::commit`]: a journal that was not
-    /// closed cleanly is replayed in the temporary file, and then by the commit. There are two
+    /// closed cleanly is replayed among the changes, and then by the commit. There are two
     /// exceptions. Changes of an earlier transaction that wait to be put in place are, and the
     /// block of multiple-mount protection (`mmp`), where there is one, says that the image is open.
     ///
     /// # Errors
     /// As for [`Filesystem::open_writable`]; for a file system of revision 0 of the format, which
-    /// has no features; when there is no temporary file to be had.
+    /// has no features.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let location = ImageLocation::parse(path.as_ref()).map_err(|e| {
             let source = extant_blockdev::DeviceError::from(e).into();
@@ -106,7 +107,7 @@ impl Transaction {
         options: MountOptions,
     ) -> Result<Self> {
         let name = name.into();
-        let spool = spool(device.size())?;
+        let spool = Changes::device(device.size());
         let options = options.background(false);
         let staged = Staged::begin(device, spool, options).map_err(|e| whole(&name, e))?;
         Ok(Self::over(staged, name))
@@ -126,7 +127,7 @@ impl Transaction {
         options: MountOptions,
     ) -> Result<Self> {
         let name = name.into();
-        let spool = spool(device.size())?;
+        let spool = Changes::device(device.size());
         let options = options.background(false);
         let staged = Staged::rehearse(device, spool, options).map_err(|e| whole(&name, e))?;
         Ok(Self::over(staged, name))
@@ -190,13 +191,13 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// What `change` returns; when there is no temporary file to be had. A file system that cannot
-    /// be closed, or opened again: then nothing can be committed any more.
+    /// What `change` returns. A file system that cannot be closed, or opened again: then nothing can
+    /// be committed any more.
     pub fn attempt<T, E: From<Error>>(
         &mut self,
         change: impl FnOnce(&mut Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let spool = spool(self.staged.size())?;
+        let spool = Changes::device(self.staged.size());
         let name = self.name.clone();
         let done = self.staged.attempt(spool, |staged| {
             let mut trial = Self::over(staged, name);

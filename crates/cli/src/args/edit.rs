@@ -36,8 +36,8 @@ Without -f and -e at a terminal, lines are typed at a prompt and each is run at 
 the image, and `help` says what else there is. A line that fails changes nothing, and does not end it.
 
 The script is read as a whole first. If a line fails, nothing is changed, and its number is told. \
-Changes wait in a temporary file (TMPDIR) and reach the image in one transaction of its journal: a \
-crash leaves all of them or nothing, for any program that looks next. Where there is no journal, or one that is too \
+Changes wait in memory, or in a temporary file (TMPDIR) where they are many, and reach the image in \
+one transaction of its journal: a crash leaves all of them or nothing, for any program that looks next. Where there is no journal, or one that is too \
 small, they go through free blocks: after a crash, `extant` finishes the work, and nothing else opens the image before.")]
 pub(crate) struct Edit {
     /// The image

@@ -553,7 +553,7 @@ impl Copy<'_> {
             &self.bar,
             &self.tight,
             &self.names,
-            self.threads.most(),
+            self.threads.most(self.plan.files.len()),
         )
     }
 

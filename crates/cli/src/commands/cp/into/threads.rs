@@ -21,10 +21,12 @@ const MOST_FAR: usize = 32;
 /// How many threads there may be.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Threads {
-    /// Those that are worth having where each of them works.
+    /// Those that are worth having where each of them works, besides those for processors.
     working: usize,
     /// Those where they wait for the destination.
     waiting: usize,
+    /// Whether there may be as many as there are processors.
+    is_by_processors: bool,
 }
 
 impl Threads {
@@ -33,6 +35,7 @@ impl Threads {
         let all = |count| Self {
             working: count,
             waiting: count,
+            is_by_processors: false,
         };
         if is_reproducible() {
             return all(1);
@@ -45,21 +48,31 @@ impl Threads {
             Start::Image { fs, .. } => Some(far(fs)),
             Start::Host(_) | Start::Input => None,
         });
-        let working = processors().max(sources.max().unwrap_or(1));
+        let working = sources.max().unwrap_or(1);
         Self {
             working,
             waiting: working.max(far(dest)),
+            is_by_processors: true,
         }
     }
 
-    /// As many as there are at most.
-    pub(super) fn most(self) -> usize {
-        self.waiting
+    /// Those where each of them works. One makes a few files, however many processors there are.
+    fn working(self, files: usize) -> usize {
+        if self.is_by_processors && files > FILES_PER_THREAD {
+            self.working.max(processors())
+        } else {
+            self.working
+        }
+    }
+
+    /// As many as there are for so many files at most.
+    pub(super) fn most(self, files: usize) -> usize {
+        self.working(files).max(self.waiting)
     }
 
     /// How many make so many files, for which so many blocks of the destination are read.
     pub(super) fn for_files(self, files: usize, reads: usize) -> usize {
-        let working = self.working.min(files.div_ceil(FILES_PER_THREAD));
+        let working = self.working(files).min(files.div_ceil(FILES_PER_THREAD));
         let waiting = self.waiting.min(reads.div_ceil(READS_PER_THREAD));
         working.max(waiting).max(1)
     }
@@ -80,6 +93,7 @@ mod tests {
         let threads = Threads {
             working: 2,
             waiting: 32,
+            is_by_processors: false,
         };
         for (files, reads, expected) in [
             (0, 0, 1),
