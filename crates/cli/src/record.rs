@@ -139,19 +139,32 @@ pub(crate) fn letter(file_type: FileType) -> char {
 
 /// Type and permissions as `ls -l` writes them: `drwxr-xr-t`.
 pub(crate) fn mode_text(metadata: &Metadata) -> String {
+    mode_letters(metadata).map(char::from).iter().collect()
+}
+
+/// The letters of [`mode_text`].
+pub(crate) fn mode_letters(metadata: &Metadata) -> [u8; 10] {
     let bits = metadata.mode().permissions();
-    let mut text = String::with_capacity(10);
-    text.push(letter(metadata.file_type()));
-    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let triple = bits >> shift;
-        text.push(if triple & 4 != 0 { 'r' } else { '-' });
-        text.push(if triple & 2 != 0 { 'w' } else { '-' });
-        text.push(match (triple & 1 != 0, bits & special != 0) {
-            (true, false) => 'x',
-            (false, false) => '-',
-            (true, true) => letter,
-            (false, true) => letter.to_ascii_uppercase(),
-        });
-    }
-    text
+    let special = |set: u8, not: u8, mask: u16, shift: u16| match (
+        bits >> shift & 1 != 0,
+        bits & mask != 0,
+    ) {
+        (true, false) => b'x',
+        (false, false) => b'-',
+        (true, true) => set,
+        (false, true) => not,
+    };
+    let one = |letter: u8, mask: u16| if bits & mask != 0 { letter } else { b'-' };
+    [
+        letter(metadata.file_type()) as u8,
+        one(b'r', 0o400),
+        one(b'w', 0o200),
+        special(b's', b'S', 0o4000, 6),
+        one(b'r', 0o040),
+        one(b'w', 0o020),
+        special(b's', b'S', 0o2000, 3),
+        one(b'r', 0o004),
+        one(b'w', 0o002),
+        special(b't', b'T', 0o1000, 0),
+    ]
 }

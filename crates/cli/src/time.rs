@@ -88,9 +88,36 @@ pub(crate) fn date(secs: i64) -> String {
 
 /// `2026-11-21 20:23`.
 pub(crate) fn short(time: Timestamp) -> String {
-    let (date, clock) = parts(time.secs);
-    let minutes = clock.rsplit_once(':').map_or("", |(minutes, _)| minutes);
-    format!("{date} {minutes}")
+    let mut text = Vec::with_capacity(16);
+    push_short(time, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Adds what [`short`] says to a text.
+pub(crate) fn push_short(time: Timestamp, text: &mut Vec<u8>) {
+    let (days, second) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let two = |number: i64| {
+        // Below 100, each of them.
+        let number = number as u8;
+        [b'0' + number / 10, b'0' + number % 10]
+    };
+    if (0..=9999).contains(&year) {
+        text.extend_from_slice(&two(year / 100));
+        text.extend_from_slice(&two(year % 100));
+    } else {
+        text.extend_from_slice(format!("{year:04}").as_bytes());
+    }
+    let parts = [
+        (b'-', month),
+        (b'-', day),
+        (b' ', second / 3600),
+        (b':', second / 60 % 60),
+    ];
+    for (before, number) in parts {
+        text.push(before);
+        text.extend_from_slice(&two(number));
+    }
 }
 
 /// `2026-11-21 20:23:00.123456789`.
@@ -424,6 +451,24 @@ mod tests {
 
     fn at(secs: i64) -> String {
         rfc3339(Timestamp { secs, nanos: 0 })
+    }
+
+    #[test]
+    fn short_moments_are_the_beginnings_of_long_ones() {
+        for secs in [
+            0,
+            59,
+            -1,
+            951_782_399,
+            15_032_385_535,
+            -62_167_219_201,
+            i64::MAX / 2,
+        ] {
+            let time = Timestamp { secs, nanos: 7 };
+            let long = long(time);
+            let minutes = long.rsplit_once(':').map_or("", |(minutes, _)| minutes);
+            assert_eq!(short(time), minutes);
+        }
     }
 
     #[test]

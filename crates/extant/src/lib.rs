@@ -83,6 +83,7 @@
 //! | `file` | [`File`] |
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
+//! | `directories` | [`ListedDirectory`]: the directories of a tree, each with all that is in it |
 //! | `copy` | copying a file inside a file system |
 //! | `canonical` | paths without symbolic links, `.` and `..` |
 //! | `glob` | [`Glob`]: paths that match a pattern |
@@ -192,6 +193,7 @@ pub mod check;
 pub mod compare;
 mod copy;
 pub mod device;
+mod directories;
 mod error;
 pub mod export;
 mod file;
@@ -224,6 +226,7 @@ mod transaction;
 mod verity;
 mod walk;
 
+pub use directories::{ListedDirectory, ListedFile};
 pub use error::{Cause, Error, Escaped, ImageError, Result};
 pub use extant_blockdev::{
     Backend, BlockDevice, Content, DeviceError, DeviceResult, MemoryDevice, OpenSpec, SharedDevice,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Directories whose path is longer than this are not entered, so that a hostile image cannot make
 /// each of its files cost any amount of memory to name. It is five hundred times what Linux takes
 /// for a path.
-const LONGEST_PATH: usize = 2 << 20;
+pub(crate) const LONGEST_PATH: usize = 2 << 20;
 
 /// Everything below a directory, the directory itself first, parents before children, names of a
 /// directory in order of their bytes. Symbolic links are not followed.
@@ -126,7 +126,7 @@ impl Walk {
             return Some(Error::new(path, Cause::TooDeep));
         }
         // Kept while it is read, so that its blocks stay its own.
-        let _held = match self.hold_to_list(&inode) {
+        let _held = match hold_to_list(&self.fs, &inode) {
             Ok(held) => held,
             Err(e) => return Some(Error::engine(path, e)),
         };
@@ -143,18 +143,6 @@ impl Walk {
             next: 0,
         });
         None
-    }
-
-    /// Takes hold of a directory for a caller, which is refused if it may not read it, or look at
-    /// its files.
-    fn hold_to_list(&self, dir: &Inode) -> extant_core::Result<Option<Held>> {
-        if self.fs.caller().is_none() {
-            return Ok(None);
-        }
-        let by = self.fs.by();
-        let held = by.fs().hold_same(dir.id())?;
-        ops::access(by, &held, ops::READ | ops::EXECUTE)?;
-        Ok(Some(held))
     }
 
     fn give(
@@ -349,9 +337,21 @@ impl WalkEntry {
     }
 }
 
+/// Takes hold of a directory for a caller, which is refused if it may not read it, or look at its
+/// files.
+pub(crate) fn hold_to_list(fs: &Filesystem, dir: &Inode) -> extant_core::Result<Option<Held>> {
+    if fs.caller().is_none() {
+        return Ok(None);
+    }
+    let by = fs.by();
+    let held = by.fs().hold_same(dir.id())?;
+    ops::access(by, &held, ops::READ | ops::EXECUTE)?;
+    Ok(Some(held))
+}
+
 /// The inode of an entry. A caller gets what its name stands for now: the number may be that of
 /// another file by then, which he could not reach.
-fn inode_of(
+pub(crate) fn inode_of(
     fs: &Filesystem,
     dir: InodeId,
     name: &[u8],

@@ -207,7 +207,9 @@ impl Compare {
             }
             _ => {
                 let mut run = self.extant.run(["ls", "-lR", "--mend"]);
-                run.env("RAYON_NUM_THREADS", case.workers.to_string());
+                let threads = case.workers.to_string();
+                run.env("RAYON_NUM_THREADS", &threads);
+                run.args(["--threads", &threads]);
                 run.arg(format!("{}:/", path(&image)));
                 peer::measure(&mut [ending_up_to(0, &run, &said)])
             }

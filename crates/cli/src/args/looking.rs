@@ -1,5 +1,6 @@
 //! The command line of what looks into images: listing, finding, reading, comparing.
 
+use super::parse_threads;
 use crate::size;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::ffi::OsString;
@@ -83,6 +84,15 @@ pub(crate) struct Ls {
         conflicts_with_all = ["json", "long", "directory", "numeric_uid_gid"]
     )]
     pub(crate) mtree: bool,
+    /// Threads; one per processor if not given, more if the image is far
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_threads,
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub(crate) threads: usize,
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,

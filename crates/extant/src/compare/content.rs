@@ -445,7 +445,7 @@ fn spans(segments: &[Segment], longest: u64) -> Vec<Range<usize>> {
 
 /// Does something with each item by so many threads, each of which has a state of its own, begun by
 /// `start`. Returns the states.
-pub(super) fn by_all<I: Sync, S: Send>(
+pub(crate) fn by_all<I: Sync, S: Send>(
     threads: usize,
     items: &[I],
     start: impl Fn() -> S + Sync,

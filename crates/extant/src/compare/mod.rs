@@ -34,6 +34,7 @@ mod stream;
 mod tree;
 
 pub use aspects::Aspects;
+pub(crate) use content::by_all;
 pub use difference::{Difference, What, Which};
 pub use side::Side;
 pub use tree::compare;

@@ -3,6 +3,7 @@
 use crate::support::{Image, plan};
 use extant_testkit::plan::{Content, TreePlan};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 #[test]
 fn a_directory_lists_its_names_once() {
@@ -76,4 +77,74 @@ fn entries_of_a_walk_can_be_read_by_other_threads() {
     }
     drop(send);
     assert_eq!(reader.join().unwrap(), 10_000 + 300 + (1 << 20));
+}
+
+/// Directories of a tree with what is in them: as a walk finds them, whatever the threads.
+#[test]
+fn directories_come_in_the_order_of_a_walk_with_all_that_is_in_them() {
+    let mut tree = plan();
+    for dir in 0..40 {
+        tree.dir(format!("many-{dir}"));
+        tree.dir(format!("many-{dir}/below"));
+        for file in 0..dir % 7 {
+            tree.file(format!("many-{dir}/below/{file}"), Content::empty());
+        }
+    }
+    let image = Image::of(&tree);
+    let fs = image.open();
+    let walked: Vec<_> = fs.walk("/").unwrap().map(Result::unwrap).collect();
+    let dirs = walked.iter().filter(|entry| entry.metadata().is_dir());
+    let expected: Vec<_> = dirs
+        .map(|dir| {
+            let of_dir = |entry: &&extant::WalkEntry| {
+                entry.depth() > 0 && entry.path().parent() == Some(dir.path())
+            };
+            let files = walked.iter().filter(of_dir);
+            let files = files.map(|file| (file.path().to_owned(), file.metadata()));
+            (dir.path().to_owned(), files.collect::<Vec<_>>())
+        })
+        .collect();
+    for threads in [0, 1, 5] {
+        let mut told = Vec::new();
+        let look = |directory: &extant::ListedDirectory| {
+            assert!(directory.problems().is_empty());
+            let files = directory.files().map(|file| (file.path(), file.metadata()));
+            let path = directory.path().to_owned();
+            (
+                (path, files.collect::<Vec<_>>()),
+                (0..directory.files().len()).collect(),
+            )
+        };
+        fs.for_each_directory("/", threads, look, |made| {
+            told.push(made.unwrap());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(told, expected, "{threads} threads");
+    }
+    // Entered against the order, and not all of them; then it ends.
+    let mut told = Vec::new();
+    let look = |directory: &extant::ListedDirectory| {
+        let entered = (0..directory.files().len()).rev();
+        let name = directory.path().to_owned();
+        (name, entered.filter(|number| number % 2 == 0).collect())
+    };
+    let outcome = fs.for_each_directory("/", 3, look, |made| {
+        told.push(made.unwrap());
+        if told.len() < 4 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    outcome.unwrap();
+    assert_eq!(told.len(), 4);
+    assert!(
+        told[1] > told[3] || told[3].starts_with(&told[1]),
+        "{told:?}"
+    );
+    let listed = fs.list_directory("to-dir").unwrap();
+    assert_eq!(listed.files().len(), fs.read_dir("to-dir").unwrap().count());
+    assert!(fs.list_directory("/many-6/below/0").is_err());
+    assert!(fs.list_directory("/none").is_err());
 }

@@ -1,28 +1,40 @@
 //! `extant ls`.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `text` | what is written, made in memory first |
+//! | `columns` | the columns of the long form |
+//! | `colors` | colours of names |
+//!
+//! Directories are made into text by several threads, and written in their order by one.
 
 mod colors;
+mod columns;
+mod text;
 
 use super::manifest;
 use crate::args::{Ls, When, Whereabouts};
-use crate::failure::{Failure, Outcome, say};
+use crate::failure::{Failure, Outcome, in_image, say};
+use crate::glob;
 use crate::image_path::ImagePath;
 use crate::images::{Images, Problems};
 use crate::names::Names;
 use crate::operands::found;
 use crate::output::Output;
-use crate::record::{Record, mode_text};
-use crate::size::short;
-use crate::{glob, time};
+use crate::record::Record;
 use colors::Colors;
-use extant::{Cause, FileType, Filesystem, Ino, Metadata};
-use extant_core::ops;
+use columns::Columns;
+use extant::{FileType, Filesystem, ListedDirectory, Metadata};
 use extant_image::ImageLocation;
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use text::Text;
 
 pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
     let is_pattern = |text: &OsString| {
@@ -50,10 +62,14 @@ pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
         When::Auto => output.is_terminal(),
         When::Never => false,
     };
-    let mut listing = Listing {
+    let way = Way {
         args,
-        output,
         colors: is_colored.then(Colors::of_environment),
+        is_terminal: output.is_terminal(),
+    };
+    let mut listing = Listing {
+        way: &way,
+        output,
         names: Vec::new(),
         all_done: true,
         first: true,
@@ -67,11 +83,12 @@ pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
             Err(failure) => problems.note(failure),
         }
     }
-    files.sort_by(|a, b| listing.order(a, b));
-    dirs.sort_by(|(a, ..), (b, ..)| listing.order(a, b));
+    files.sort_by(|a, b| way.order(a, b));
+    dirs.sort_by(|(a, ..), (b, ..)| way.order(a, b));
     if !files.is_empty() {
-        listing.print(&files)?;
-        listing.first = false;
+        let mut text = Text::new(way.is_terminal);
+        way.print(&files, &mut text);
+        listing.show(text)?;
     }
     for (row, fs, from) in dirs {
         let place = Place {
@@ -93,11 +110,10 @@ pub(super) fn run(args: &Ls, location: &Whereabouts) -> Outcome {
 }
 
 struct Listing<'a> {
-    args: &'a Ls,
+    way: &'a Way<'a>,
     output: Output,
-    colors: Option<Colors>,
     /// What each image calls its owners.
-    names: Vec<(ImageLocation, Rc<Names>)>,
+    names: Vec<(ImageLocation, Arc<Names>)>,
     all_done: bool,
     /// Whether nothing has been written yet.
     first: bool,
@@ -105,38 +121,56 @@ struct Listing<'a> {
     no_color_yet: bool,
 }
 
+/// How files are shown: the same for all threads.
+struct Way<'a> {
+    args: &'a Ls,
+    colors: Option<Colors>,
+    is_terminal: bool,
+}
+
 /// Where something that is listed lies.
 struct Place<'a> {
     fs: &'a Filesystem,
     from: &'a ImagePath,
-    names: Rc<Names>,
+    names: Arc<Names>,
 }
 
 /// One line of a listing.
-struct Row {
+struct Row<'a> {
     /// What is shown.
-    name: Vec<u8>,
-    path: PathBuf,
-    fs: Filesystem,
-    names: Rc<Names>,
+    name: &'a [u8],
+    /// The directory that has the name, if the name alone is no path.
+    dir: Option<&'a Path>,
+    fs: &'a Filesystem,
+    names: Arc<Names>,
     metadata: Metadata,
     target: Option<Vec<u8>>,
 }
 
-impl Listing<'_> {
-    /// Whether lines have the long form.
-    fn is_long(&self) -> bool {
-        self.args.long || self.args.numeric_uid_gid
-    }
+/// A directory as it is shown.
+struct Listed {
+    text: Text,
+    problems: Vec<String>,
+}
 
+impl Row<'_> {
+    fn path(&self) -> Cow<'_, Path> {
+        match self.dir {
+            None => Path::new(OsStr::from_bytes(self.name)).into(),
+            Some(dir) => dir.join(OsStr::from_bytes(self.name)).into(),
+        }
+    }
+}
+
+impl Listing<'_> {
     /// The line of an operand, and whether it is a directory that is listed.
-    fn operand(&mut self, fs: &Filesystem, from: &ImagePath) -> Outcome<(Row, bool)> {
+    fn operand<'a>(&mut self, fs: &'a Filesystem, from: &'a ImagePath) -> Outcome<(Row<'a>, bool)> {
+        let args = self.way.args;
         let path = &from.path;
         let fail = |e: extant::Error| from.failure(&e);
         let mut shown = fs.symlink_metadata(path).map_err(fail)?;
         // A symbolic link to a directory stands for it, unless links are shown as such.
-        let as_links =
-            self.is_long() || self.args.json || self.args.directory || self.args.classify;
+        let as_links = self.way.is_long() || args.json || args.directory || args.classify;
         if shown.is_symlink()
             && !as_links
             && let Ok(target) = fs.metadata(path)
@@ -144,32 +178,127 @@ impl Listing<'_> {
         {
             shown = target;
         }
-        let is_listed = shown.is_dir() && !self.args.directory;
-        let place = Place {
+        let is_listed = shown.is_dir() && !args.directory;
+        let names = self.names_of(fs, from);
+        let mut target = None;
+        if self.way.shows_target(&shown) {
+            match fs.read_link(path) {
+                Ok(found) => target = Some(found.into_os_string().into_vec()),
+                Err(e) => self.problem(&in_image(&from.image, &e)),
+            }
+        }
+        let row = Row {
+            name: path.as_os_str().as_bytes(),
+            dir: None,
             fs,
-            from,
-            names: self.names_of(fs, from),
+            names,
+            metadata: shown,
+            target,
         };
-        let name = path.as_os_str().as_bytes().to_vec();
-        Ok((self.row(&place, name, path.clone(), shown), is_listed))
+        Ok((row, is_listed))
     }
 
     /// What an image calls its owners, if that is shown.
-    fn names_of(&mut self, fs: &Filesystem, from: &ImagePath) -> Rc<Names> {
-        if !self.args.long || self.args.numeric_uid_gid || self.args.json {
-            return Rc::default();
+    fn names_of(&mut self, fs: &Filesystem, from: &ImagePath) -> Arc<Names> {
+        let args = self.way.args;
+        if !args.long || args.numeric_uid_gid || args.json {
+            return Arc::default();
         }
         if let Some((_, names)) = self.names.iter().find(|(image, _)| *image == from.image) {
-            return Rc::clone(names);
+            return Arc::clone(names);
         }
-        let names = Rc::new(Names::of(fs));
-        self.names.push((from.image.clone(), Rc::clone(&names)));
+        let names = Arc::new(Names::of(fs));
+        self.names.push((from.image.clone(), Arc::clone(&names)));
         names
     }
 
+    /// Lists a directory, with what is below it if that is asked for.
+    fn start(&mut self, place: &Place<'_>, heading: bool) -> Outcome {
+        let args = self.way.args;
+        let path = &place.from.path;
+        if !args.recursive {
+            return match place.fs.list_directory(path) {
+                Ok(directory) => {
+                    let (listed, _) = self.way.directory(place, &directory, heading);
+                    self.tell(listed)
+                }
+                Err(e) => {
+                    self.problem(&in_image(&place.from.image, &e));
+                    Ok(())
+                }
+            };
+        }
+        let way = self.way;
+        let mut told = Ok(());
+        let listed = place.fs.for_each_directory(
+            path,
+            args.threads,
+            |directory| way.directory(place, directory, true),
+            |listed| {
+                told = match listed {
+                    Ok(listed) => self.tell(listed),
+                    Err(e) => {
+                        self.problem(&in_image(&place.from.image, &e));
+                        Ok(())
+                    }
+                };
+                match told {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            },
+        );
+        if let Err(e) = listed {
+            self.problem(&in_image(&place.from.image, &e));
+        }
+        told
+    }
+
+    /// Shows a directory, and says what could not be read of it.
+    fn tell(&mut self, listed: Listed) -> Outcome {
+        for problem in &listed.problems {
+            self.problem(problem);
+        }
+        self.show(listed.text)
+    }
+
+    fn problem(&mut self, text: &str) {
+        say(text);
+        self.all_done = false;
+    }
+
+    /// Writes a text, and in front of the first colour what takes back all of them.
+    fn show(&mut self, text: Text) -> Outcome {
+        if text.has_heading && !self.first {
+            self.output.write_all(b"\n")?;
+        }
+        self.first = false;
+        let at = text.first_color.filter(|_| self.no_color_yet);
+        let (before, rest) = text.bytes.split_at(at.unwrap_or(0).min(text.bytes.len()));
+        self.output.write_all(before)?;
+        if at.is_some() {
+            self.no_color_yet = false;
+            self.output.write_all(b"\x1b[0m")?;
+        }
+        self.output.write_all(rest)?;
+        Ok(())
+    }
+}
+
+impl Way<'_> {
+    /// Whether lines have the long form.
+    fn is_long(&self) -> bool {
+        self.args.long || self.args.numeric_uid_gid
+    }
+
+    /// Whether it is shown where a file leads.
+    fn shows_target(&self, metadata: &Metadata) -> bool {
+        metadata.is_symlink() && (self.is_long() || self.args.json)
+    }
+
     /// Which of two lines comes first.
-    fn order(&self, one: &Row, other: &Row) -> Ordering {
-        let time = |row: &Row| (row.metadata.mtime().secs, row.metadata.mtime().nanos);
+    fn order(&self, one: &Row<'_>, other: &Row<'_>) -> Ordering {
+        let time = |row: &Row<'_>| (row.metadata.mtime().secs, row.metadata.mtime().nanos);
         let by = if self.args.by_size {
             other.metadata.len().cmp(&one.metadata.len())
         } else if self.args.by_time {
@@ -177,7 +306,7 @@ impl Listing<'_> {
         } else {
             Ordering::Equal
         };
-        let order = by.then_with(|| one.name.cmp(&other.name));
+        let order = by.then_with(|| one.name.cmp(other.name));
         if self.args.reverse {
             order.reverse()
         } else {
@@ -191,308 +320,125 @@ impl Listing<'_> {
         args.all || args.almost_all || args.json || !name.starts_with(b".")
     }
 
-    /// Lists a directory, with what is below it if that is asked for.
-    fn start(&mut self, place: &Place<'_>, heading: bool) -> Outcome {
-        let args = self.args;
-        let path = &place.from.path;
-        if !args.recursive {
-            return self.directory(place, path, heading).map(drop);
-        }
-        let is_link = |found: Metadata| found.is_symlink();
-        let walks = !(args.by_size || args.by_time || args.reverse);
-        // A walk does not follow the link that it begins at.
-        if !walks || place.fs.symlink_metadata(path).is_ok_and(is_link) {
-            return self.in_order(place);
-        }
-        let walk = place.fs.walk(path).map_err(|e| place.from.failure(&e))?;
-        let mut walk = walk.whole();
-        while let Some(entry) = walk.next() {
-            match entry {
-                Ok(entry) if !entry.metadata().is_dir() => {}
-                Ok(entry) if entry.depth() > 0 && !self.shows(entry.file_name().as_bytes()) => {
-                    walk.skip_children();
-                }
-                Ok(entry) => drop(self.directory(place, entry.path(), true)?),
-                // What listings run into they say themselves.
-                Err(e) if matches!(e.cause(), Cause::Image(_)) => self.all_done = false,
-                Err(e) => self.problem(place, &e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Lists a directory and all below it, where another order than that of names is asked for.
-    fn in_order(&mut self, place: &Place<'_>) -> Outcome {
-        // A walk enters no directory twice; the same is seen to here.
-        let mut entered = std::collections::HashSet::new();
-        let mut waiting = vec![place.from.path.clone()];
-        while let Some(path) = waiting.pop() {
-            match place.fs.metadata(&path) {
-                Ok(found) if entered.insert(found.ino()) => {
-                    let below = self.directory(place, &path, true)?;
-                    waiting.extend(below.into_iter().rev());
-                }
-                Ok(_) => self.all_done = false,
-                Err(e) => self.problem(place, &e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Lists a directory. Returns the directories in it, in the order of the listing.
+    /// What is shown of a directory, and the places of the directories in it that are listed next.
     fn directory(
-        &mut self,
+        &self,
         place: &Place<'_>,
-        path: &Path,
+        directory: &ListedDirectory,
         heading: bool,
-    ) -> Outcome<Vec<PathBuf>> {
-        if heading && !self.args.json {
-            if !self.first {
-                self.output.write_all(b"\n")?;
-            }
-            self.output.name(path.as_os_str().as_bytes())?;
-            self.output.write_all(b":\n")?;
+    ) -> (Listed, Vec<usize>) {
+        let (args, fs, path) = (self.args, place.fs, directory.path());
+        let mut text = Text::new(self.is_terminal);
+        let told = |e: &extant::Error| in_image(&place.from.image, e);
+        let mut problems: Vec<String> = directory.problems().iter().map(told).collect();
+        if heading && !args.json {
+            text.has_heading = true;
+            text.name(path.as_os_str().as_bytes());
+            text.bytes.extend_from_slice(b":\n");
         }
-        self.first = false;
-        let fs = place.fs;
-        let entries = match fs.read_dir(path) {
-            Ok(entries) => entries,
-            Err(e) => {
-                self.problem(place, &e);
-                return Ok(Vec::new());
-            }
-        };
-        let entries: Vec<_> = entries.collect();
-        let engine = fs.engine();
-        if ops::in_flight(engine) > 1 {
-            let inos = entries.iter().flatten().map(|entry| Ino::new(entry.ino()));
-            ops::inodes_ahead(engine, &inos.collect::<Vec<_>>());
-        }
-        let mut rows = Vec::new();
-        let shows_dots = self.args.all && !self.args.almost_all && !self.args.json;
-        if shows_dots {
-            for name in [".", ".."] {
-                let path = path.join(name);
-                if let Ok(metadata) = fs.metadata(&path) {
-                    rows.push(self.row(place, name.into(), path, metadata));
-                }
-            }
-        }
-        for entry in entries {
-            let found = entry.and_then(|entry| {
-                let metadata = entry.metadata()?;
-                Ok((entry, metadata))
-            });
-            match found {
-                Ok((entry, metadata)) => {
-                    let name = entry.file_name().as_bytes();
-                    if self.shows(name) {
-                        rows.push(self.row(place, name.to_vec(), entry.path(), metadata));
-                    }
-                }
-                Err(e) => self.problem(place, &e),
-            }
-        }
-        rows.sort_by(|a, b| self.order(a, b));
-        self.print(&rows)?;
-        let is_below = |row: &Row| row.metadata.is_dir() && row.name != b"." && row.name != b"..";
-        let dirs = rows.into_iter().filter(is_below);
-        Ok(dirs.map(|row| row.path).collect())
-    }
-
-    fn row(&mut self, place: &Place<'_>, name: Vec<u8>, path: PathBuf, metadata: Metadata) -> Row {
-        let wanted = metadata.is_symlink() && (self.is_long() || self.args.json);
-        let target = wanted.then(|| place.fs.read_link(&path));
-        let target = match target {
-            Some(Ok(target)) => Some(target.as_os_str().as_bytes().to_vec()),
-            Some(Err(e)) => {
-                self.problem(place, &e);
-                None
-            }
-            None => None,
-        };
-        Row {
+        let row = |name, metadata, target| Row {
             name,
-            path,
-            fs: place.fs.clone(),
-            names: Rc::clone(&place.names),
+            dir: Some(path),
+            fs,
+            names: Arc::clone(&place.names),
             metadata,
             target,
+        };
+        // Each with its place among the files.
+        let mut rows = Vec::with_capacity(directory.files().len());
+        let shows_dots = args.all && !args.almost_all && !args.json;
+        if shows_dots {
+            for name in [&b"."[..], b".."] {
+                if let Ok(metadata) = fs.metadata(path.join(OsStr::from_bytes(name))) {
+                    rows.push((row(name, metadata, None), None));
+                }
+            }
         }
+        for (number, file) in directory.files().enumerate() {
+            let name = file.file_name().as_bytes();
+            if !self.shows(name) {
+                continue;
+            }
+            let metadata = file.metadata();
+            let mut target = None;
+            if self.shows_target(&metadata) {
+                match file.read_link() {
+                    Ok(found) => target = Some(found),
+                    Err(e) => problems.push(told(&e)),
+                }
+            }
+            rows.push((row(name, metadata, target), Some(number)));
+        }
+        rows.sort_by(|(one, _), (other, _)| self.order(one, other));
+        let (rows, numbers): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        self.print(&rows, &mut text);
+        let numbered = rows.iter().zip(numbers);
+        let below = numbered.filter(|(row, _)| args.recursive && row.metadata.is_dir());
+        let below = below.filter_map(|(_, number)| number).collect();
+        (Listed { text, problems }, below)
     }
 
-    fn problem(&mut self, place: &Place<'_>, e: &extant::Error) {
-        say(crate::failure::in_image(&place.from.image, e));
-        self.all_done = false;
-    }
-
-    fn print(&mut self, rows: &[Row]) -> Outcome {
+    fn print(&self, rows: &[Row<'_>], text: &mut Text) {
         if self.args.json {
             for row in rows {
-                let path = row.path.as_os_str().as_bytes();
-                let record = Record::new(path, &row.metadata, row.target.as_deref());
-                self.output.json_line(&record)?;
+                let path = row.path();
+                let path = path.as_os_str().as_bytes();
+                text.json_line(&Record::new(path, &row.metadata, row.target.as_deref()));
             }
-            return Ok(());
+            return;
         }
         let columns = Columns::of(rows, self.args.human_readable);
         for row in rows {
             if self.args.inode {
-                let width = columns.inode;
-                write!(self.output, "{:>width$} ", row.metadata.ino())?;
+                text.number(row.metadata.ino().into(), columns.inode);
+                text.bytes.push(b' ');
             }
             if self.is_long() {
-                columns.write(row, self.args.numeric_uid_gid, &mut self.output)?;
+                columns.write(row, self.args.numeric_uid_gid, text);
             }
-            self.print_name(row)?;
-            self.output.write_all(b"\n")?;
+            self.print_name(row, text);
+            text.bytes.push(b'\n');
         }
-        Ok(())
     }
 
     /// The name, with its colour, its mark and where it leads.
-    fn print_name(&mut self, row: &Row) -> std::io::Result<()> {
+    fn print_name(&self, row: &Row<'_>, text: &mut Text) {
         let Row {
             name,
-            path,
             fs,
             metadata,
             target,
             ..
         } = row;
-        let color = |colors: &Colors| {
-            let color = colors.of_name(fs, path, name, metadata);
-            color.map(str::to_owned)
-        };
-        let color = self.colors.as_ref().and_then(color);
-        self.colored(name, color.as_deref())?;
+        let colors = self.colors.as_ref();
+        let color = colors.and_then(|colors| colors.of_name(fs, &row.path(), name, metadata));
+        text.colored(name, color);
         let Some(target) = target else {
             if self.args.classify {
-                self.output.write_all(mark(metadata, true).as_bytes())?;
+                text.bytes.extend_from_slice(mark(metadata, true));
             }
-            return Ok(());
+            return;
         };
-        self.output.write_all(b" -> ")?;
+        text.bytes.extend_from_slice(b" -> ");
         let looks = self.args.classify;
-        let color = |colors: &Colors| {
-            let color = colors.of_target(fs, path, target, looks);
-            color.map(str::to_owned)
-        };
-        let color = self.colors.as_ref().and_then(color);
-        self.colored(target, color.as_deref())?;
+        let color = colors.and_then(|colors| colors.of_target(fs, &row.path(), target, looks));
+        text.colored(target, color);
         if self.args.classify
-            && let Ok(found) = fs.metadata(path)
+            && let Ok(found) = fs.metadata(row.path())
         {
-            self.output.write_all(mark(&found, false).as_bytes())?;
+            text.bytes.extend_from_slice(mark(&found, false));
         }
-        Ok(())
-    }
-
-    fn colored(&mut self, name: &[u8], color: Option<&str>) -> std::io::Result<()> {
-        let Some(color) = color else {
-            return self.output.name(name);
-        };
-        if std::mem::take(&mut self.no_color_yet) {
-            self.output.write_all(b"\x1b[0m")?;
-        }
-        write!(self.output, "\x1b[{color}m")?;
-        self.output.name(name)?;
-        self.output.write_all(b"\x1b[0m")
     }
 }
 
 /// What is behind the name of a file of this kind.
-fn mark(found: &Metadata, is_link_marked: bool) -> &'static str {
+fn mark(found: &Metadata, is_link_marked: bool) -> &'static [u8] {
     match found.file_type() {
-        FileType::Directory => "/",
-        FileType::Symlink if is_link_marked => "@",
-        FileType::Fifo => "|",
-        FileType::Socket => "=",
-        FileType::Regular if found.mode().permissions() & 0o111 != 0 => "*",
-        _ => "",
-    }
-}
-
-/// Widths of the columns of the long form.
-#[derive(Default)]
-struct Columns {
-    inode: usize,
-    links: usize,
-    user: usize,
-    group: usize,
-    size: usize,
-    is_human: bool,
-}
-
-impl Columns {
-    fn of(rows: &[Row], is_human: bool) -> Self {
-        let mut columns = Self {
-            is_human,
-            ..Self::default()
-        };
-        let widen = |width: &mut usize, length: usize| *width = length.max(*width);
-        for row in rows {
-            let metadata = &row.metadata;
-            widen(&mut columns.inode, metadata.ino().to_string().len());
-            widen(&mut columns.links, metadata.nlink().to_string().len());
-            widen(
-                &mut columns.user,
-                row.names.users.shown(metadata.uid()).len(),
-            );
-            widen(
-                &mut columns.group,
-                row.names.groups.shown(metadata.gid()).len(),
-            );
-            widen(&mut columns.size, size_text(metadata, is_human).len());
-        }
-        columns
-    }
-
-    fn write(&self, row: &Row, numbers: bool, output: &mut Output) -> std::io::Result<()> {
-        let Self {
-            links,
-            user,
-            group,
-            size,
-            ..
-        } = *self;
-        let metadata = &row.metadata;
-        write!(
-            output,
-            "{} {:>links$} ",
-            mode_text(metadata),
-            metadata.nlink()
-        )?;
-        let owners = [
-            (row.names.users.shown(metadata.uid()), user),
-            (row.names.groups.shown(metadata.gid()), group),
-        ];
-        for (name, width) in owners {
-            let missing = width.saturating_sub(name.len());
-            // Numbers stand at the right, names at the left.
-            if numbers {
-                write!(output, "{:missing$}", "")?;
-            }
-            output.name(&name)?;
-            if !numbers {
-                write!(output, "{:missing$}", "")?;
-            }
-            output.write_all(b" ")?;
-        }
-        write!(
-            output,
-            "{:>size$} {} ",
-            size_text(metadata, self.is_human),
-            time::short(metadata.mtime()),
-        )
-    }
-}
-
-/// The size, or a device's number.
-fn size_text(metadata: &Metadata, is_human: bool) -> String {
-    match metadata.rdev() {
-        Some(number) => format!("{}, {}", number.major, number.minor),
-        None if is_human => short(metadata.len()),
-        None => metadata.len().to_string(),
+        FileType::Directory => b"/",
+        FileType::Symlink if is_link_marked => b"@",
+        FileType::Fifo => b"|",
+        FileType::Socket => b"=",
+        FileType::Regular if found.mode().permissions() & 0o111 != 0 => b"*",
+        _ => b"",
     }
 }
