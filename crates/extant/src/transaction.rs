@@ -15,8 +15,8 @@ use std::sync::Arc;
 ///
 /// Changes are kept in memory until then up to 4 MiB, and beyond that in a temporary file without a
 /// name (in the directory that `TMPDIR` names), which needs room for what is changed. On commit,
-/// content of new blocks is written to blocks that were free, and everything else as one transaction
-/// of the file system's own journal
+/// content of new blocks is written to blocks that were free, and everything else as one
+/// transaction of the file system's own journal
 /// ([jbd2](https://docs.kernel.org/filesystems/ext4/journal.html)): Linux and e2fsck, should they
 /// be the first to look after a crash, find all of it or nothing.
 ///
@@ -191,8 +191,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// What `change` returns. A file system that cannot be closed, or opened again: then nothing can
-    /// be committed any more.
+    /// What `change` returns. A file system that cannot be closed, or opened again: then nothing
+    /// can be committed any more.
     pub fn attempt<T, E: From<Error>>(
         &mut self,
         change: impl FnOnce(&mut Self) -> std::result::Result<T, E>,

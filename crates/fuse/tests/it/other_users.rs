@@ -175,8 +175,8 @@ fn as_root_without_rights<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Why the kernel checks by default, also where one user gets in: no request says what a process has
-/// given up, and of names that the kernel knows no request comes.
+/// Why the kernel checks by default, also where one user gets in: no request says what a process
+/// has given up, and of names that the kernel knows no request comes.
 #[test]
 fn root_that_has_given_up_its_rights_is_held_to_modes_unless_nobody_is() {
     require!(Fuse, Root);
