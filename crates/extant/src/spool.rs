@@ -32,6 +32,7 @@ const TRIES: u32 = 100;
 const DELETE_ON_CLOSE: u32 = 0x0400_0000;
 
 /// A temporary file of `size` bytes without a name, which takes room for what is written only.
+#[cfg(feature = "mend")]
 pub(crate) fn spool(size: u64) -> Result<SharedDevice> {
     let folder = std::env::temp_dir();
     spool_in(&folder, size).map_err(|e| Error::host("make a temporary file in", &folder, e))
