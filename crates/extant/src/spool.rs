@@ -5,7 +5,7 @@
 //!   and else in the file: which of the two never changes.
 //! - The file is never used under the lock.
 
-use crate::{Error, Result, SharedDevice};
+use crate::SharedDevice;
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, FileOptions};
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::BTreeMap;
@@ -33,9 +33,9 @@ const DELETE_ON_CLOSE: u32 = 0x0400_0000;
 
 /// A temporary file of `size` bytes without a name, which takes room for what is written only.
 #[cfg(feature = "mend")]
-pub(crate) fn spool(size: u64) -> Result<SharedDevice> {
+pub(crate) fn spool(size: u64) -> crate::Result<SharedDevice> {
     let folder = std::env::temp_dir();
-    spool_in(&folder, size).map_err(|e| Error::host("make a temporary file in", &folder, e))
+    spool_in(&folder, size).map_err(|e| crate::Error::host("make a temporary file in", &folder, e))
 }
 
 fn spool_in(folder: &Path, size: u64) -> io::Result<SharedDevice> {
