@@ -25,6 +25,9 @@ use std::sync::Arc;
 
 /// Directories that are looked at together, and the bytes of all of them.
 const TOGETHER: usize = 1024;
+/// What was made of directories and is not told yet, of those between that are looked at: above
+/// that it is not gone on to further ones, or a deep tree would have all of its siblings wait.
+const MOST_MADE: usize = 1024;
 const BYTES_TOGETHER: u64 = 8 << 20;
 /// Threads at most, unless more are asked for, where a request to the device takes a round trip.
 const MOST_FAR: usize = 32;
@@ -215,14 +218,18 @@ impl<T: Send, L: Fn(&ListedDirectory) -> (T, Vec<usize>) + Sync> Work<'_, L> {
     /// Looks at the topmost directories together, and puts what came of them on the stack.
     fn look_on(&self, stack: &mut Vec<Slot<T>>, entered: &mut HashSet<Ino>) {
         let mut taken = Vec::new();
-        let (mut count, mut bytes) = (0, 0_u64);
+        let (mut count, mut waiting, mut bytes) = (0, 0, 0_u64);
         while count < TOGETHER
+            && waiting < MOST_MADE
             && bytes < BYTES_TOGETHER
             && let Some(slot) = stack.pop()
         {
-            if let Slot::Pending(pending) = &slot {
-                count += 1;
-                bytes = bytes.saturating_add(pending.inode.size());
+            match &slot {
+                Slot::Pending(pending) => {
+                    count += 1;
+                    bytes = bytes.saturating_add(pending.inode.size());
+                }
+                Slot::Made(_) => waiting += 1,
             }
             taken.push(slot);
         }

@@ -43,7 +43,7 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Requests come through io_uring (`io_uring`), or by the device (`no_io_uring`). Unless said
     /// otherwise they come through io_uring where the kernel offers that, and the memory is enough
-    /// for as many at a time as do good. Where they cannot they come by the device.
+    /// for as many at a time as do good. Where the kernel does not, they come by the device.
     pub io_uring: Option<bool>,
     /// The length in bytes from which aligned transfers are not kept in the engine's memory, as the
     /// kernel has them in its own (`direct_from=BYTES`). `None` keeps all (`direct_from=0`).

@@ -47,8 +47,8 @@ fn assert_same(expected: &Path, found: &Path) {
     assert!(read(expected) == read(found), "{}", found.display());
 }
 
-/// With blocks that can be reserved, with blocks longer than what pieces begin and end at, and
-/// without.
+/// Where blocks can be reserved, where clusters are longer than what pieces begin and end at, and
+/// where nothing can be reserved.
 #[test]
 fn large_files_go_into_and_out_of_an_image_behind_a_server() {
     for options in [

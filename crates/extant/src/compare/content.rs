@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
 
 /// Pairs whose segments are in memory together.
 const TOGETHER: usize = 16 << 10;
@@ -461,7 +462,8 @@ pub(crate) fn by_all<I: Sync, S: Send>(
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads.min(items.len()))
-            .map(|_| scope.spawn(run))
+            // Without a thread the others do its share.
+            .map_while(|_| Builder::new().spawn_scoped(scope, run).ok())
             .collect();
         let mut states = vec![run()];
         for other in others {

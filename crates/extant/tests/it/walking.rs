@@ -4,6 +4,7 @@ use crate::support::{Image, plan};
 use extant_testkit::plan::{Content, TreePlan};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn a_directory_lists_its_names_once() {
@@ -147,4 +148,40 @@ fn directories_come_in_the_order_of_a_walk_with_all_that_is_in_them() {
     assert_eq!(listed.files().len(), fs.read_dir("to-dir").unwrap().count());
     assert!(fs.list_directory("/many-6/below/0").is_err());
     assert!(fs.list_directory("/none").is_err());
+}
+
+/// A directory deep down comes before all that stands beside its parents, which wait for it.
+#[test]
+fn beside_a_deep_tree_little_is_looked_at_before_it_is_told() {
+    let mut tree = TreePlan::new();
+    let mut deep = "a".to_owned();
+    for _ in 0..40 {
+        tree.dir(deep.clone());
+        deep += "/a";
+    }
+    for sibling in 0..6000 {
+        tree.dir(format!("b{sibling}"));
+    }
+    let image = Image::of(&tree);
+    let (looked, mut told, mut most) = (AtomicUsize::new(0), 0, 0);
+    image
+        .open()
+        .for_each_directory(
+            "/",
+            0,
+            |directory| {
+                looked.fetch_add(1, Ordering::Relaxed);
+                ((), (0..directory.files().len()).collect())
+            },
+            |result| {
+                result.expect("a directory");
+                told += 1;
+                most = most.max(looked.load(Ordering::Relaxed) - told);
+                ControlFlow::Continue(())
+            },
+        )
+        .expect("the tree");
+    // The root and lost+found too.
+    assert_eq!(told, 6000 + 40 + 2);
+    assert!(most <= 3 * 1024, "{most} wait");
 }

@@ -144,7 +144,7 @@ impl Channel {
         let id = fresh.id;
         Self::agree(fresh.device, handshake, acl, rings, options)
             .map(|channel| Self {
-                lacks_rings,
+                lacks_rings: lacks_rings.or(channel.lacks_rings),
                 ..channel
             })
             .map(|channel| (channel, id, fresh.lacks))
@@ -162,6 +162,7 @@ impl Channel {
         let outcome = Arc::clone(&handshake.outcome);
         let session = Session::from_fd(handshake, device, acl, Config::default())?;
         let (agreed, over_rings) = outcome.get().copied().unwrap_or_default();
+        let lacks_rings = (rings.is_some() && !over_rings).then_some(MissingRings::NotAgreed);
         let rings = rings.filter(|_| over_rings);
         let reception = Reception::new(rings.is_some());
         let devices =
@@ -176,7 +177,7 @@ impl Channel {
             devices,
             reception: Arc::new(reception),
             rings,
-            lacks_rings: None,
+            lacks_rings,
         })
     }
 

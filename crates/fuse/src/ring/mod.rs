@@ -31,6 +31,7 @@ use offload::Offload;
 use queue::Queue;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Whether the kernel may offer it: a setting that only root can make.
@@ -63,6 +64,9 @@ pub enum MissingRings {
     /// The kernel knows no such thing.
     #[error("this kernel passes no requests on through io_uring: Linux 6.14 and later can")]
     Unknown,
+    /// The kernel offers it, and did not take it up for this mount.
+    #[error("this kernel did not agree to pass requests of this mount on through io_uring")]
+    NotAgreed,
     /// The memory is too little for so many processors.
     #[error(
         "{processors} processors would take more memory for requests through io_uring than the mount has (-o memory=)"
@@ -85,6 +89,10 @@ impl Rings {
     /// # Errors
     /// When the kernel does not offer to use them, or the system makes none.
     pub(crate) fn prepare(largest: u32, memory: u64, few: bool) -> Result<Self, MissingRings> {
+        if !Path::new(ENABLED).exists() {
+            // The module may not be loaded yet. What is wrong shows when the mount is made.
+            let _ = std::fs::File::open("/dev/fuse");
+        }
         let enabled = std::fs::read_to_string(ENABLED).map_err(|_| MissingRings::Unknown)?;
         if !matches!(enabled.trim(), "Y" | "1") {
             return Err(MissingRings::NotAllowed);

@@ -58,17 +58,16 @@ const FEATURES: &[&str] = &[
 /// In the place of the name of a feature: inodes of 128 bytes.
 const SMALL_INODES: &str = "small inodes";
 
-/// What is made here and refused there, by what all such pairs have.
+/// What is made here and refused there, by what all such pairs have, and what mke2fs says:
+/// `resize_inode` goes where `meta_bg` comes, unless it is asked for.
 const MADE_HERE: &[(&[&str], &str)] = &[(
     &["meta_bg"],
-    "resize_inode goes where meta_bg comes, unless it is asked for",
+    "The resize_inode and meta_bg features are not compatible",
 )];
 
-/// What is made there and refused here.
-const MADE_THERE: &[(&[&str], &str)] = &[(
-    &["^has_journal", "fast_commit"],
-    "a feature of the journal means nothing without one",
-)];
+/// What is made there and refused here, and what we say: a feature of the journal means nothing
+/// without one.
+const MADE_THERE: &[(&[&str], &str)] = &[(&["^has_journal", "fast_commit"], "fast_commit")];
 
 /// Every two that do not say the same of one feature.
 fn pairs() -> Vec<[String; 2]> {
@@ -115,16 +114,16 @@ fn both(pair: &[String; 2], ours: &Path, theirs: &Path) -> [Option<String>; 2] {
         .args(["-I", &size, "-E", "nodiscard,lazy_itable_init=0"])
         .arg(theirs)
         .run();
-    let refused = (run.code != 0).then(|| run.text());
+    let refused = (run.code != 0).then(|| String::from_utf8_lossy(&run.stderr).into_owned());
     [made.err().map(|e| e.to_string()), refused]
 }
 
 /// What is wrong with a pair, if anything is.
 fn judged(pair: &[String; 2], ours: &Path, theirs: &Path) -> Result<(), String> {
-    let is_known = |known: &[(&[&str], &str)]| {
-        known.iter().any(|(all, _)| {
+    let is_known = |known: &[(&[&str], &str)], why: &str| {
+        known.iter().any(|(all, said)| {
             let has = |name: &&str| pair.iter().any(|word| word == name);
-            all.iter().all(has)
+            all.iter().all(has) && why.contains(said)
         })
     };
     match both(pair, ours, theirs) {
@@ -142,13 +141,15 @@ fn judged(pair: &[String; 2], ours: &Path, theirs: &Path) -> Result<(), String> 
                     Err(format!("ours has {a}, theirs {b}"))
                 };
             };
-            if is_known(MADE_HERE) {
+            if is_known(MADE_HERE, &why) {
                 Ok(())
             } else {
                 Err(format!("refused there alone: {why}"))
             }
         }
-        [Some(why), None] if !is_known(MADE_THERE) => Err(format!("refused here alone: {why}")),
+        [Some(why), None] if !is_known(MADE_THERE, &why) => {
+            Err(format!("refused here alone: {why}"))
+        }
         _ => Ok(()),
     }
 }

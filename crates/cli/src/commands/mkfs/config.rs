@@ -435,6 +435,13 @@ impl Format {
         let quotas = args.quota.as_deref();
         let quotas = quotas.map(option("--quota", words::quotas)).transpose()?;
         if quotas.is_some() {
+            let words = args.features.iter().flat_map(|list| list.split(','));
+            let mut words = words.map(str::trim);
+            if words.rfind(|word| word.ends_with("quota")) == Some("^quota") {
+                return Err(Failure::usage(
+                    "--quota makes quota files, and --features ^quota leaves them out: give one of them",
+                ));
+            }
             features.push(Feature::RoCompat(RoCompat::QUOTA), true);
         }
         let uuid = args.uuid.as_deref().map(option("--uuid", parse_uuid));

@@ -8,13 +8,14 @@ use super::make::Why;
 use crate::time::is_reproducible;
 use extant::Filesystem;
 use extant_core::ops;
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Builder, ScopedJoinHandle};
 
 /// Bytes from which on a file goes this way.
 const LARGE: u64 = 8 << 20;
@@ -68,12 +69,40 @@ pub(super) fn copy(
         give_back: Mutex::new(Some(give_back)),
     };
     let write = || pieces.write(&put);
+    let reading = Reading {
+        path,
+        file,
+        size,
+        reserved,
+    };
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let (fill, spare) = (fill, spare);
-            read(path, file, size, reserved, reserve, &fill, &spare)
+        let (reading, reserve) = (&reading, &reserve);
+        let reader = Builder::new().spawn_scoped(scope, move || {
+            let mut made = 0;
+            let empty = || {
+                made += 1;
+                let is_new = made <= PIECES;
+                is_new.then(Vec::new).or_else(|| spare.recv().ok())
+            };
+            reading.read(reserve, empty, |at, piece| {
+                Ok(fill.send((at, piece)).is_ok())
+            })
         });
-        let others: Vec<_> = (1..writers).map(|_| scope.spawn(write)).collect();
+        let Ok(reader) = reader else {
+            // The system has no thread: this one does both.
+            let spare = Cell::new(Some(Vec::new()));
+            return reading.read(
+                reserve,
+                || spare.take(),
+                |at, piece| {
+                    put(at, &piece)?;
+                    spare.set(Some(piece));
+                    Ok(true)
+                },
+            );
+        };
+        let others = (1..writers).map_while(|_| Builder::new().spawn_scoped(scope, write).ok());
+        let others: Vec<_> = others.collect();
         let done = write();
         let done = others
             .into_iter()
@@ -144,50 +173,53 @@ fn span(range: Range<u64>) -> Range<u64> {
     range.start..range.end.min((range.start / SPAN + 1) * SPAN)
 }
 
-/// Reads piece by piece, until nobody takes them any more. What lies before `reserved` is.
-fn read(
-    path: &Path,
-    file: &File,
+/// A file that is read. What lies before `reserved` is reserved already.
+struct Reading<'a> {
+    path: &'a Path,
+    file: &'a File,
     size: u64,
-    mut reserved: u64,
-    reserve: impl Fn(Range<u64>) -> bool,
-    fill: &SyncSender<Filled>,
-    spare: &Receiver<Vec<u8>>,
-) -> Result<(), Why> {
-    let (mut made, mut done) = (0, 0);
-    while let Some(data) = next_data(path, file, done, size)? {
-        let Range { start: mut at, end } = aligned(&data, done);
-        while at < end {
-            if at >= reserved {
-                let next = span(at..end);
-                reserved = next.end;
-                reserve(next);
-            }
-            let mut piece = if made < PIECES {
-                made += 1;
-                Vec::new()
-            } else {
-                match spare.recv() {
-                    Ok(piece) => piece,
-                    Err(_) => return Ok(()),
+    reserved: u64,
+}
+
+impl Reading<'_> {
+    /// Reads piece by piece into what `empty` gives, and hands each to `give`, with its place;
+    /// until there is none, or `give` says that no more are wanted.
+    fn read(
+        &self,
+        reserve: impl Fn(Range<u64>) -> bool,
+        mut empty: impl FnMut() -> Option<Vec<u8>>,
+        mut give: impl FnMut(u64, Vec<u8>) -> Result<bool, Why>,
+    ) -> Result<(), Why> {
+        let (mut done, mut reserved) = (0, self.reserved);
+        while let Some(data) = next_data(self.path, self.file, done, self.size)? {
+            let Range { start: mut at, end } = aligned(&data, done);
+            while at < end {
+                if at >= reserved {
+                    let next = span(at..end);
+                    reserved = next.end;
+                    reserve(next);
                 }
-            };
-            // Pieces end at multiples of their length, as extents of the image mostly do.
-            let stop = end.min((at / PIECE + 1) * PIECE);
-            piece.resize((stop - at) as usize, 0);
-            let there = (size.min(stop) - at) as usize;
-            let (front, behind) = piece.split_at_mut(there);
-            file.read_exact_at(front, at)
-                .map_err(|e| cannot_read_all(path, &e))?;
-            behind.fill(0);
-            if fill.send((at, piece)).is_err() {
-                return Ok(());
+                let Some(mut piece) = empty() else {
+                    return Ok(());
+                };
+                // Pieces end at multiples of their length, as extents of the image mostly do.
+                let stop = end.min((at / PIECE + 1) * PIECE);
+                piece.resize((stop - at) as usize, 0);
+                let there = (self.size.min(stop) - at) as usize;
+                let (front, behind) = piece.split_at_mut(there);
+                self.file
+                    .read_exact_at(front, at)
+                    .map_err(|e| cannot_read_all(self.path, &e))?;
+                behind.fill(0);
+                if !give(at, piece)? {
+                    return Ok(());
+                }
+                at = stop;
             }
-            at = stop;
+            done = end;
         }
-        done = end;
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

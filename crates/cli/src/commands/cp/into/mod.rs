@@ -648,7 +648,9 @@ impl Copy<'_> {
                 ops::write_behind(self.fs.engine());
             }
         };
-        let threads = self.threads.for_files(todo.len(), self.reads(todo, made));
+        let threads = self
+            .threads
+            .for_files(todo.len(), || self.reads(todo, made));
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);

@@ -70,10 +70,14 @@ impl Threads {
         self.working(files).max(self.waiting)
     }
 
-    /// How many make so many files, for which so many blocks of the destination are read.
-    pub(super) fn for_files(self, files: usize, reads: usize) -> usize {
+    /// How many make so many files, for which `reads` says how many blocks of the destination are
+    /// read.
+    pub(super) fn for_files(self, files: usize, reads: impl FnOnce() -> usize) -> usize {
         let working = self.working(files).min(files.div_ceil(FILES_PER_THREAD));
-        let waiting = self.waiting.min(reads.div_ceil(READS_PER_THREAD));
+        if self.waiting <= working {
+            return working.max(1);
+        }
+        let waiting = self.waiting.min(reads().div_ceil(READS_PER_THREAD));
         working.max(waiting).max(1)
     }
 }
@@ -104,7 +108,11 @@ mod tests {
             (10_000, 40, 10),
             (10_000, 10_000, 32),
         ] {
-            assert_eq!(threads.for_files(files, reads), expected, "{files} {reads}");
+            assert_eq!(
+                threads.for_files(files, || reads),
+                expected,
+                "{files} {reads}"
+            );
         }
     }
 }
