@@ -5,8 +5,8 @@
 //! library itself, with the arguments that this needs in `EXTANT_CROSS_ARGS` (`-Zbuild-std`). Every
 //! target then counts as there.
 
-use crate::programs::succeed;
-use std::path::Path;
+use crate::programs::{Done, missing, succeed};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A cargo, and the arguments with which it builds for others.
@@ -44,6 +44,28 @@ impl Toolchain {
     /// What stands behind the command.
     pub(crate) fn arguments(&self) -> &[String] {
         &self.arguments
+    }
+
+    /// Where LLVM's linker is, under the name by which C compilers look for it, or `None` where it
+    /// is in the search path.
+    ///
+    /// # Errors
+    /// A sentence where it is neither there nor beside the compiler.
+    pub(crate) fn linker(&self) -> Done<Option<PathBuf>> {
+        if self.cargo.is_none() {
+            let said = succeed(Command::new("rustc").args(["--print", "target-libdir"]))?;
+            let folder = Path::new(said.trim())
+                .parent()
+                .map(|it| it.join("bin/gcc-ld"));
+            if let Some(folder) = folder.filter(|folder| folder.join("ld.lld").exists()) {
+                return Ok(Some(folder));
+            }
+        }
+        let without = missing(&[("ld.lld", "lld")]);
+        if without.is_empty() {
+            return Ok(None);
+        }
+        Err(format!("not installed: {}", without.join(", ")))
     }
 
     /// Whether it can build for a target.

@@ -18,6 +18,10 @@ pub(crate) struct Chunking {
     /// The directory of the store.
     pub(crate) store: PathBuf,
     /// Smallest size, average and largest size in bytes, if they were said.
+    #[cfg_attr(
+        not(feature = "remote"),
+        expect(dead_code, reason = "what makes chunks reads it")
+    )]
     pub(crate) sizes: Option<[u64; 3]>,
 }
 

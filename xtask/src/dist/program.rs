@@ -11,6 +11,15 @@ pub(crate) const DEFAULT_TARGET: &str = "x86_64-unknown-linux-musl";
 /// Bytes of the small program, at most.
 const MOST_BYTES: usize = 8_000_000;
 
+/// Arguments of the linker of the small program: functions of the same content are one, and there
+/// are no tables for unwinding. Paths are from the workspace on, where cargo links.
+const SMALL_LINK: [&str; 4] = [
+    "-fuse-ld=lld",
+    "-Wl,--icf=all",
+    "-Wl,--no-eh-frame-hdr",
+    "-Wl,-T,xtask/src/dist/small.ld",
+];
+
 /// `cargo` in the workspace.
 pub(super) fn cargo(root: &Path) -> Command {
     Toolchain::find().cargo(root)
@@ -131,8 +140,13 @@ fn build(build: &Build<'_>, commit: Option<&str>, moment: u64) -> Done<PathBuf> 
         flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned());
     }
     if build.variant == Variant::Small {
-        // A program that a fault ends is not unwound.
-        flags.push("-Cforce-unwind-tables=no".to_owned());
+        flags.extend(SMALL_LINK.map(|argument| format!("-Clink-arg={argument}")));
+        // Found by the search path: a flag with a folder in it would make another program.
+        let found = toolchain.linker()?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = found.into_iter().chain(std::env::split_paths(&path));
+        let path = std::env::join_paths(folders).map_err(|e| format!("PATH: {e}"))?;
+        cargo.env("PATH", path);
     }
     if let Ok(own) = std::env::var("RUSTFLAGS") {
         flags.extend(own.split_whitespace().map(str::to_owned));
