@@ -287,7 +287,10 @@ fn the_version_names_commit_target_and_features() {
     assert!(target.starts_with(std::env::consts::ARCH), "{target}");
     assert!(target.contains(std::env::consts::OS), "{target}");
     // Tests are built with all that the command has by default.
-    assert_eq!(value(features, "features"), "formats prompt remote tls");
+    assert_eq!(
+        value(features, "features"),
+        "fast-patterns formats prompt remote tls"
+    );
     // A command has no features of its own.
     assert!(
         extant(["ls", "--version"])
