@@ -1,8 +1,11 @@
 //! What a mount tells of while it runs: warnings and errors, a line each. They are counted, and the
-//! last ones are kept for `extant stats`, also where they go nowhere else.
+//! last ones are kept for `extant stats`, also where they go nowhere else. In the background they
+//! go to the system's log.
 
 use crate::failure::{Failure, Outcome};
+use crate::syslog::SystemLog;
 use crate::time::{now, rfc3339};
+use extant::Escaped;
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -22,6 +25,8 @@ const LONGEST: usize = 400;
 enum Log {
     Terminal,
     File(File),
+    /// The system's, with the directory of the mount in each line.
+    System(SystemLog, String),
     /// They are kept, and that is all.
     Nowhere,
 }
@@ -41,11 +46,16 @@ static TOLD: Mutex<Told> = Mutex::new(Told {
     last: VecDeque::new(),
 });
 
-/// Writes to the end of this file from now on, or to standard error where somebody reads that.
-pub(crate) fn start(path: Option<&Path>, is_read: bool) -> Outcome {
+/// Writes to the end of this file from now on, or to standard error where somebody reads that, or
+/// else to the system's log, with the directory that is mounted on. Call it while sockets can be
+/// opened.
+pub(crate) fn start(path: Option<&Path>, is_read: bool, point: &Path) -> Outcome {
     let log = match path {
         None if is_read => Log::Terminal,
-        None => Log::Nowhere,
+        None => match SystemLog::connect() {
+            Some(system) => Log::System(system, Escaped::path(point).to_string()),
+            None => Log::Nowhere,
+        },
         Some(path) => {
             let file = File::options().append(true).create(true).open(path);
             Log::File(file.map_err(|e| Failure::new(format!("{}: {e}", path.display())))?)
@@ -112,6 +122,10 @@ impl Subscriber for Log {
         let _ = match self {
             Self::Terminal => writeln!(std::io::stderr(), "extant: {level}: {message}{fields}"),
             Self::File(file) => (&mut &*file).write_all(dated.as_bytes()),
+            Self::System(system, point) => system.tell(
+                *event.metadata().level(),
+                &format!("{point}: {message}{fields}"),
+            ),
             Self::Nowhere => Ok(()),
         };
     }

@@ -12,6 +12,7 @@
 //! | `commands` | one command per file |
 //! | `container` | images made in a format: which one, and the files it takes |
 //! | `log` | what a mount tells of while it runs |
+//! | `syslog` | the journal of systemd, or what listens at `/dev/log` |
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `closed` | standard input and output that the program was started without |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
@@ -76,6 +77,7 @@ mod room;
 mod size;
 mod slip;
 mod standing;
+mod syslog;
 mod time;
 mod verbose;
 

@@ -6,6 +6,7 @@
 use crate::loopdev::LoopDevice;
 use crate::mounts::{Held, MountId};
 use crate::options::Options;
+use crate::rights;
 use crate::unmount::{HELPER, PathLock, clear_dead};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use rustix::io::Errno;
@@ -129,7 +130,8 @@ fn by_call(
         rustix::mount::mount(source, point, kind, flags, data.as_c_str())?;
         Ok(device.into())
     };
-    if options.blkdev {
+    // In another user namespace there are none for it, and nobody misses any.
+    if options.blkdev && rights::is_first_namespace() {
         let offset = options.offset.unwrap_or(0);
         let mounted = LoopDevice::over(image, offset, options.read_only)
             .and_then(|block| mount("fuseblk", &block.path, format!(",blksize={BLOCK}")));

@@ -6,6 +6,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `options` | what a mount is told, as `-o` has it |
+//! | `foreign` | options of ext4 and mount(8) that a mount does nothing about |
 //! | `session` | the life of a mount: from a file system and a directory to its clean end |
 //! | `inherited` | descriptors that it was started with |
 //! | `rights` | whether it may do everything to files |
@@ -27,6 +28,7 @@
 //! | `service` | what the kernel may ask for, in the engine's terms |
 //! | `metrics` | what a mount has done, in numbers |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
+//! | `view` | owners and permissions that are shown instead of those in the image |
 //! | `error` | why a mount or its end failed |
 //!
 //! # Invariants
@@ -43,6 +45,7 @@ mod attach;
 mod awake;
 mod error;
 mod farewell;
+mod foreign;
 #[allow(unsafe_code, reason = "numbers become descriptors")]
 mod inherited;
 mod kernel;
@@ -63,10 +66,11 @@ mod session;
 mod signals;
 mod threads;
 mod unmount;
+mod view;
 
 pub use attach::MissingBlockDevice;
 pub use error::MountError;
-pub use inherited::keep_descriptors;
+pub use inherited::{inherited_descriptor, keep_descriptors};
 pub use memory::GiveBack;
 pub use metrics::TellsAlso;
 pub use mounts::{MountId, MountedImage, all_mounts, is_mounted};

@@ -1,5 +1,6 @@
 //! What a mount is told, and how it is written on a command line or in fstab.
 
+use crate::foreign::{self, Meaning};
 use extant_format::superblock::ErrorsBehaviour;
 use std::borrow::Cow;
 use std::fmt;
@@ -29,6 +30,20 @@ pub struct Options {
     /// The user who mounts, and nobody else, does with files what the superuser may (`fakeroot`):
     /// what is recorded is what was asked for.
     pub fakeroot: bool,
+    /// The user ID of all files as they are shown and checked, whatever is stored (`uid=N`).
+    pub uid: Option<u32>,
+    /// The group ID of all files as they are shown and checked (`gid=N`).
+    pub gid: Option<u32>,
+    /// The permissions that files are shown without, and checked for; they have all others, but
+    /// regular files are executable only where what is stored says so (`fmask=OCTAL`, and
+    /// `umask=OCTAL` for both).
+    pub file_mask: Option<u16>,
+    /// The permissions that directories are shown without (`dmask=OCTAL`, `umask=OCTAL`).
+    pub dir_mask: Option<u16>,
+    /// New files get the group of their directory (`grpid`).
+    pub group_of_directory: bool,
+    /// Users and groups may be mapped: by mounts of what is mounted (`idmap`).
+    pub idmap: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on immediately.
     pub writeback: bool,
     /// What is read and written goes past the kernel's memory, which keeps no data of files but of
@@ -105,6 +120,12 @@ impl Default for Options {
             allow_other: false,
             default_permissions: true,
             fakeroot: false,
+            uid: None,
+            gid: None,
+            file_mask: None,
+            dir_mask: None,
+            group_of_directory: false,
+            idmap: false,
             writeback: false,
             direct_io: false,
             seek_holes: false,
@@ -159,117 +180,6 @@ impl fmt::Display for BadOption {
 
 impl std::error::Error for BadOption {}
 
-/// Options that say nothing here: those of fstab, and what is the case anyway.
-const IGNORED: &[&str] = &[
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "nofail",
-    "_netdev",
-    "async",
-    "noatime",
-    "nodiratime",
-    "atime",
-    "relatime",
-    "norelatime",
-    "lazytime",
-    "acl",
-    "user_xattr",
-    "loop",
-    "silent",
-    "nomand",
-    "nolazytime",
-    "noiversion",
-    "iversion",
-    "i_version",
-    "nostrictatime",
-    "loud",
-    // Of ext4: what is done, or promised, in any case.
-    "data=ordered",
-    // Promises less than that.
-    "data=writeback",
-    "barrier",
-    "barrier=1",
-    // Caches are flushed all the same.
-    "nobarrier",
-    "barrier=0",
-    "auto_da_alloc",
-    "auto_da_alloc=1",
-    "auto_da_alloc=0",
-    "noauto_da_alloc",
-    "journal_checksum",
-    "nojournal_checksum",
-    "bsddf",
-    "nogrpid",
-    "sysvgroups",
-    "block_validity",
-    "noblock_validity",
-    "dioread_lock",
-    "dioread_nolock",
-    "nodioread_nolock",
-    "init_itable",
-    "noinit_itable",
-    "mblk_io_submit",
-    "nomblk_io_submit",
-    "prefetch_block_bitmaps",
-    "no_prefetch_block_bitmaps",
-    "bh",
-    "nobh",
-    "orlov",
-    "oldalloc",
-    "reservation",
-    "noreservation",
-];
-
-/// Options of ext4 with a number that says nothing here: how it goes about what is done in another
-/// way.
-const IGNORED_NUMBERS: &[&str] = &[
-    "stripe",
-    "init_itable",
-    "inode_readahead_blks",
-    "journal_ioprio",
-    "max_batch_time",
-    "min_batch_time",
-    "mb_optimize_scan",
-];
-
-/// Options of ext4 and mount(8) that ask for what is not done here, and what to do about that.
-const REFUSED: &[(&str, &str)] = &[
-    (
-        "strictatime",
-        "reading does not change access times here: leave it out",
-    ),
-    (
-        "errors=panic",
-        "a process cannot stop the machine: errors=remount-ro stops all changes",
-    ),
-    (
-        "data=journal",
-        "data does not go through the journal here: leave it out, and use -o sync where all that is written is to be durable",
-    ),
-    (
-        "noacl",
-        "access control lists are always kept to: leave it out",
-    ),
-    (
-        "nouser_xattr",
-        "extended attributes are always there: leave it out",
-    ),
-    (
-        "remount",
-        "the kernel changes a mount alone: `mount -i -o remount,...` asks it without asking extant",
-    ),
-    (
-        "journal_async_commit",
-        "a commit is durable when its commit block is, in this order: leave it out",
-    ),
-];
-
 impl Options {
     /// Reads comma-separated options as `-o` has them, over what these options say so far.
     ///
@@ -302,6 +212,17 @@ impl Options {
             ("default_permissions", None) => self.default_permissions = true,
             ("no_default_permissions", None) => self.default_permissions = false,
             ("fakeroot", None) => self.fakeroot = true,
+            ("uid", Some(_)) => self.uid = Some(number(option, value, 0..=u32::MAX - 1)?),
+            ("gid", Some(_)) => self.gid = Some(number(option, value, 0..=u32::MAX - 1)?),
+            ("umask", Some(_)) => {
+                self.file_mask = Some(mask(option, value)?);
+                self.dir_mask = self.file_mask;
+            }
+            ("fmask", Some(_)) => self.file_mask = Some(mask(option, value)?),
+            ("dmask", Some(_)) => self.dir_mask = Some(mask(option, value)?),
+            ("grpid" | "bsdgroups", None) => self.group_of_directory = true,
+            ("nogrpid" | "sysvgroups", None) => self.group_of_directory = false,
+            ("idmap", None) => self.idmap = true,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
             ("direct_io", None) => self.direct_io = true,
@@ -353,18 +274,13 @@ impl Options {
             ("noload" | "norecovery", None) => self.no_replay = true,
             ("load", None) => self.no_replay = false,
             ("mend", None) => self.mend = true,
-            (name, Some(_)) if IGNORED_NUMBERS.contains(&name) => {
-                number::<u64>(option, value, 0..=u64::MAX)?;
-            }
-            _ if IGNORED.contains(&option) || is_for_others(name) => {}
-            _ => {
-                let advice = REFUSED.iter().find(|(refused, _)| *refused == option);
-                let reason = advice.map_or(
-                    "there is no such option; `extant mount --help` lists them",
-                    |(_, reason)| reason,
-                );
-                return Err(BadOption::new(option, reason));
-            }
+            _ => match foreign::meaning(option) {
+                Meaning::Nothing => {}
+                Meaning::Number => {
+                    number::<u64>(option, value, 0..=u64::MAX)?;
+                }
+                Meaning::Refused(why) => return Err(BadOption::new(option, why)),
+            },
         }
         Ok(())
     }
@@ -400,6 +316,27 @@ impl Options {
                 "nobody is checked, so nobody else may get in: leave allow_other out",
             ));
         }
+        if self.fakeroot && self.shows_other_owners() {
+            return Err(BadOption::new(
+                "fakeroot",
+                "it shows and records owners and modes as they are asked for: leave out uid, gid, umask, fmask and dmask, \
+                 or fakeroot",
+            ));
+        }
+        let checks = self.default_permissions && !self.fakeroot;
+        if self.shows_other_owners() && !checks {
+            return Err(BadOption::new(
+                "no_default_permissions",
+                "what uid, gid, umask, fmask and dmask show is what the kernel is to check: leave it out",
+            ));
+        }
+        if self.idmap && !checks {
+            return Err(BadOption::new(
+                "idmap",
+                "the kernel maps users only where it checks what they may do: leave out fakeroot and \
+                 no_default_permissions",
+            ));
+        }
         if self.no_replay && !self.read_only {
             return Err(BadOption::new(
                 "noload",
@@ -419,6 +356,12 @@ impl Options {
             ));
         }
         Ok(())
+    }
+
+    /// Tells whether owners or modes are shown that are not those in the image.
+    pub(crate) fn shows_other_owners(&self) -> bool {
+        let owners = self.uid.or(self.gid).is_some();
+        owners || self.file_mask.or(self.dir_mask).is_some()
     }
 
     /// Tells whether the kernel may gather writes: not of owners with limits, as it would take more
@@ -455,9 +398,17 @@ pub fn machine_memory() -> u64 {
     system.totalram.saturating_mul(system.mem_unit.into())
 }
 
-/// Options that fstab keeps for other programs.
-fn is_for_others(name: &str) -> bool {
-    name.starts_with("x-") || name.starts_with("X-") || name == "comment" || name == "uhelper"
+/// Reads permissions that are not there, as `umask` has them.
+fn mask(option: &str, value: Option<&str>) -> Result<u16, BadOption> {
+    value
+        .and_then(|text| u16::from_str_radix(text, 8).ok())
+        .filter(|mask| *mask <= 0o777)
+        .ok_or_else(|| {
+            BadOption::new(
+                option,
+                "permissions are three octal digits, as in umask=022",
+            )
+        })
 }
 
 fn number<T>(
@@ -560,7 +511,16 @@ mod tests {
         assert!(parsed("ro,noload").no_replay);
         assert!(parsed("ro,mend").check().is_ok());
         assert!(parsed("fakeroot").check().is_ok());
-        for wrong in ["mend", "ro,mend,noload", "fakeroot,allow_other"] {
+        for wrong in [
+            "mend",
+            "ro,mend,noload",
+            "fakeroot,allow_other",
+            "fakeroot,uid=1000",
+            "umask=022,fakeroot",
+            "no_default_permissions,gid=5",
+            "idmap,fakeroot",
+            "idmap,no_default_permissions",
+        ] {
             assert!(parsed(wrong).check().is_err(), "{wrong}");
         }
         for (refused, says) in [
@@ -568,13 +528,38 @@ mod tests {
             ("errors=ignore", "no such option"),
             ("data=journal", "sync"),
             ("stripe=x", "number"),
-            ("stripe", "no such option"),
             ("noacl", "leave it out"),
             ("remount", "mount -i"),
-            ("usrjquota=aquota.user", "no such option"),
+            ("usrjquota=aquota.user", "tune"),
+            ("umask=999", "octal"),
+            ("uid=4294967295", "out of range"),
+            ("dax=always", "dax=never"),
+            ("fc_debug_force", "no such option"),
         ] {
             let e = Options::default().parse(refused).unwrap_err().to_string();
             assert!(e.contains(refused) && e.contains(says), "{e}");
+        }
+    }
+
+    #[test]
+    fn masks_are_octal_and_the_last_one_counts() {
+        let all = parsed("umask=022");
+        assert_eq!((all.file_mask, all.dir_mask), (Some(0o22), Some(0o22)));
+        let each = parsed("umask=022,fmask=133,dmask=0077");
+        assert_eq!((each.file_mask, each.dir_mask), (Some(0o133), Some(0o77)));
+        assert_eq!(parsed("umask=0,uid=0").uid, Some(0));
+        parsed("idmap,uid=1,gid=2,umask=7,allow_other")
+            .check()
+            .unwrap();
+        for bad in [
+            "umask=",
+            "umask=8",
+            "umask=1000",
+            "umask=-1",
+            "fmask=x",
+            "uid=me",
+        ] {
+            assert!(Options::default().parse(bad).is_err(), "{bad}");
         }
     }
 

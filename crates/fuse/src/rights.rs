@@ -18,14 +18,18 @@ const EXEMPT: CapabilitySet = CapabilitySet::CHOWN
 /// The number of the first user namespace (`PROC_USER_INIT_INO`).
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFD;
 
+/// Tells whether this process is in the first user namespace, whose root is the machine's.
+pub(crate) fn is_first_namespace() -> bool {
+    std::fs::metadata("/proc/self/ns/user")
+        .is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
+}
+
 /// Tells whether this process is the superuser, with all rights, and not of another user namespace
 /// than the first: there the kernel passes access control lists on only if it checks them.
 pub(crate) fn is_superuser() -> bool {
-    let is_first = std::fs::metadata("/proc/self/ns/user")
-        .is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE);
     // The kernel lets the real user in.
     rustix::process::getuid().is_root()
         && rustix::process::geteuid().is_root()
-        && is_first
+        && is_first_namespace()
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(EXEMPT))
 }

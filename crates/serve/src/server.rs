@@ -7,7 +7,7 @@ use crate::transmit::Session;
 use extant_blockdev::{DeviceError, DeviceResult, SharedDevice};
 use extant_sync::{LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,6 +88,11 @@ pub enum ServeError {
         /// The path.
         path: std::path::PathBuf,
     },
+    /// What was handed over to listen on is nothing that clients come to.
+    #[error(
+        "what was handed over to listen on is no socket that listens for connections, at a path or a port"
+    )]
+    NoListener,
     /// The name cannot be that of an export.
     #[error("names of exports have at most 4096 bytes")]
     LongName,
@@ -258,6 +263,31 @@ impl Listener {
     }
 }
 
+/// Finds what clients come to through a socket that listens already.
+fn handed_over(socket: OwnedFd) -> Option<(Listener, Listen)> {
+    let is_stream = sockopt::socket_type(&socket).ok()? == SocketType::STREAM;
+    let listens = sockopt::socket_acceptconn(&socket).ok()?;
+    if !is_stream || !listens {
+        return None;
+    }
+    match sockopt::socket_domain(&socket).ok()? {
+        AddressFamily::UNIX => {
+            let listener = UnixListener::from(socket);
+            let path = listener.local_addr().ok()?.as_pathname()?.to_owned();
+            listener.set_nonblocking(true).ok()?;
+            Some((Listener::Unix(listener), Listen::Unix(path)))
+        }
+        AddressFamily::INET | AddressFamily::INET6 => {
+            let listener = TcpListener::from(socket);
+            let at = listener.local_addr().ok()?;
+            listener.set_nonblocking(true).ok()?;
+            let listen = Listen::Tcp(at.ip().to_string(), at.port());
+            Some((Listener::Tcp(listener), listen))
+        }
+        _ => None,
+    }
+}
+
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -272,6 +302,8 @@ impl AsFd for Listener {
 pub struct NbdServer {
     listener: Listener,
     listen: Listen,
+    /// The path of the socket is its own.
+    has_made_path: bool,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
 }
@@ -326,6 +358,30 @@ impl NbdServer {
                 (Listener::Tcp(listener), Listen::Tcp(host.clone(), port))
             }
         };
+        Self::with(listener, listen, true, shared)
+    }
+
+    /// Takes clients from a socket that listens already: at a path, which stays when the server
+    /// ends, or at a port. Service managers hand such over.
+    ///
+    /// # Errors
+    /// `NoListener` for anything else, or `LongName`.
+    pub fn adopt(
+        socket: OwnedFd,
+        device: SharedDevice,
+        options: ServeOptions,
+    ) -> Result<Self, ServeError> {
+        let shared = shared(device, options)?;
+        let (listener, listen) = handed_over(socket).ok_or(ServeError::NoListener)?;
+        Self::with(listener, listen, false, shared)
+    }
+
+    fn with(
+        listener: Listener,
+        listen: Listen,
+        has_made_path: bool,
+        shared: Shared,
+    ) -> Result<Self, ServeError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(|source| ServeError::Listen {
             listen: listen.clone(),
@@ -334,6 +390,7 @@ impl NbdServer {
         Ok(Self {
             listener,
             listen,
+            has_made_path,
             shared: Arc::new(shared),
             wake: Arc::new(wake),
         })
@@ -440,7 +497,7 @@ impl AsFd for NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        if let Listen::Unix(path) = &self.listen {
+        if let (Listen::Unix(path), true) = (&self.listen, self.has_made_path) {
             let _ = std::fs::remove_file(path);
         }
     }

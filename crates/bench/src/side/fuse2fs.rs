@@ -26,8 +26,12 @@ impl Fuse2fs {
         let point = point.map_err(|e| format!("a mount point: {e}"))?;
         let device = |path: &Path| path.metadata().map(|m| m.dev()).unwrap_or(0);
         let before = device(point.path());
+        // For comparing ways of mounting, as `EXTANT_MOUNT_OPTIONS` does for ours.
+        let more = std::env::var("EXTANT_FUSE2FS_OPTIONS").ok();
+        let more = more.iter().flat_map(|list| ["-o", list]);
         let child = Command::new("fuse2fs")
             .arg("-f")
+            .args(more)
             .arg(image)
             .arg(point.path())
             .stdin(Stdio::null())

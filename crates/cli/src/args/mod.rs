@@ -47,7 +47,7 @@ pub(crate) use relabel::Relabel;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Trim, Tune};
 pub(crate) use rescue::{Deleted, Log, Recover};
 pub(crate) use revert::Revert;
-pub(crate) use serve::Serve;
+pub(crate) use serve::{NbdAt, Serve};
 pub(crate) use sources::Sources;
 pub(crate) use sync::Sync;
 pub(crate) use tables::{Owners, Tables};

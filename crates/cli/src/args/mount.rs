@@ -29,6 +29,13 @@ Options of -o:
 files are made and removed faster. Not for what is exported, or a layer of an overlay
   fakeroot\tLet the user who mounts, and nobody else, do with files what root may: change any of \
 them, give them to others, set set-user-ID. What is recorded is what was asked for
+  uid=N, gid=N\tShow all files as those of this user or group, and check that. The image keeps its \
+own, and new files get those of their directory
+  umask=OCTAL\tShow all permissions but these; with fmask=OCTAL for what is no directory, with \
+dmask=OCTAL for directories. The image keeps its own
+  idmap\tLet users be mapped, by mounts of what is mounted (mount_setattr(2)). Writing is then on \
+the account of a file's owner
+  grpid\tGive new files the group of their directory
   dev, suid\tLet device nodes and set-user-ID work. Mounts that mount(8) makes for root have both, \
 unless it is given nodev or nosuid
   noexec\tLet no program be started
@@ -46,8 +53,8 @@ gathers no writes but those to mapped memory
   nodelalloc\tChoose the place of new blocks as soon as they are written
   offset=BYTES, partition=N\tWhere in the file the file system is, as --offset and --partition
   image_format=FORMAT\tWhat the image is, as --image-format
-  log=FILE\tAppend warnings and errors of the mount to this file. In the foreground they go to \
-standard error
+  log=FILE\tAppend warnings and errors of the mount to this file. Otherwise they go to standard \
+error in the foreground, and to the system's log in the background
   threads=N\tThreads that answer the kernel
   no_io_uring\tTake requests by the device alone, and not through io_uring where the kernel offers \
 that. It does once root has written Y to /sys/module/fuse/parameters/enable_uring
@@ -66,7 +73,7 @@ or written once in large pieces, slower for small files and pieces
 yet still counts as a hole. Without it, or with writeback_cache, all is taken for data
 
 Options that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted. So are those of \
-ext4 that ask for what is done in any case (data=ordered, barrier, stripe=N, ...).
+ext4 that ask for what is done in any case (data=ordered, barrier, stripe=N, ...). Others are refused.
 
 The mount ends with `extant umount`, with umount(8), or when the process gets SIGTERM, SIGINT or \
 SIGHUP. The image is clean then.

@@ -3,11 +3,14 @@
 use super::Plan;
 use crate::failure::{Failure, Outcome};
 use clap::Args as ClapArgs;
-use extant_serve::Listen;
+use extant_serve::{BadAddress, Listen};
+use std::fmt;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Serve an image as a disk to virtual machines, other programs and other hosts
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant serve disk.img --nbd unix:disk.sock --read-only
@@ -29,6 +32,9 @@ at the end. The UUID is another one each time, unless --uuid or SOURCE_DATE_EPOC
 
 It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all is durable then.
 
+A service manager that starts the server with the first client hands its socket over: \
+`ListenStream=` of a unit of systemd. It stays when the server ends.
+
 There is no encryption and no password: a Unix socket is for the users who may write to it, a port \
 for everybody who can reach it. The process that answers clients can open no files (but those of \
 the DIR that it serves, and what --add puts into it) and make no connections. --no-sandbox turns that off.")]
@@ -36,9 +42,11 @@ pub(crate) struct Serve {
     /// The image or block device
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub(crate) image: Option<PathBuf>,
-    /// Where to listen: a Unix socket to make, or a host and a port (0 lets the system choose)
-    #[arg(long, value_name = "unix:PATH|HOST:PORT")]
-    pub(crate) nbd: Listen,
+    /// Where to listen: a Unix socket to make, a host and a port (0 lets the system choose), or a
+    /// socket that listens already and is open under a number. Left out where a service manager
+    /// hands one over (LISTEN_FDS)
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|fd:N")]
+    pub(crate) nbd: Option<NbdAt>,
     /// Refuse changes
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
@@ -62,6 +70,44 @@ pub(crate) struct Serve {
     pub(crate) no_sandbox: bool,
     #[command(flatten)]
     pub(crate) plan: Plan,
+}
+
+/// Where clients come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NbdAt {
+    /// Where the server listens by itself.
+    Address(Listen),
+    /// A socket that listens already, by the number under which it is open.
+    Open(RawFd),
+}
+
+impl FromStr for NbdAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("fd:") {
+            Some(number) => match number.parse() {
+                // The first three are the processes' own.
+                Ok(number) if number > 2 => Ok(Self::Open(number)),
+                _ => Err(format!(
+                    "{text:?} is no open socket: have it opened by a number from 3 on, as in fd:3"
+                )),
+            },
+            None => {
+                let address = text.parse().map(Self::Address);
+                address.map_err(|e: BadAddress| format!("{e}, or fd:N for a socket that is open"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for NbdAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(listen) => listen.fmt(f),
+            Self::Open(number) => write!(f, "fd:{number}"),
+        }
+    }
 }
 
 impl Serve {

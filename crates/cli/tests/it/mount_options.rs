@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Runs a shell with a mount namespace of its own, in which mount(8) finds this program as the
 /// helper for the type.
-fn with_mount_8(mount: &Mount, script: &str) -> String {
+pub(crate) fn with_mount_8(mount: &Mount, script: &str) -> String {
     let begin = "set -e
         mount -t tmpfs tmpfs /usr/sbin
         ln -s $1 /usr/sbin/mount.fuse.extant
@@ -89,6 +89,98 @@ fn options_that_mean_nothing_here_are_refused_by_name_with_exit_code_2() {
     }
 }
 
+/// Options of ext4(5), whatever Linux's parser of them knows, and of mount(8), each with a value
+/// where it has one.
+const OF_EXT4: &str = "\
+bsddf minixdf grpid bsdgroups nogrpid sysvgroups resgid=0 resuid=0 sb=131072 errors=continue \
+errors=remount-ro errors=panic nouid32 debug oldalloc orlov user_xattr nouser_xattr acl noacl \
+norecovery noload bh nobh commit=30 min_batch_time=0 max_batch_time=15000 journal_dev=259 \
+journal_path=/dev/sdb1 journal_checksum nojournal_checksum journal_async_commit abort data=journal \
+data=ordered data=writeback data_err=abort data_err=ignore usrjquota=aquota.user \
+grpjquota=aquota.group jqfmt=vfsv1 quota noquota usrquota grpquota prjquota barrier=0 barrier=1 \
+barrier nobarrier i_version dax dax=always dax=never dax=inode stripe=64 delalloc nodelalloc \
+warn_on_error nowarn_on_error debug_want_extra_isize=32 mblk_io_submit nomblk_io_submit \
+block_validity noblock_validity inode_readahead_blks=32 journal_ioprio=3 auto_da_alloc=0 \
+auto_da_alloc noauto_da_alloc dioread_nolock nodioread_nolock dioread_lock discard nodiscard \
+init_itable=10 init_itable noinit_itable max_dir_size_kb=64 test_dummy_encryption inlinecrypt \
+nombcache no_mbcache prefetch_block_bitmaps no_prefetch_block_bitmaps mb_optimize_scan=1 \
+check=none nocheck reservation noreservation";
+const OF_MOUNT_8: &str = "\
+async atime noatime auto noauto context=x fscontext=x defcontext=x rootcontext=x defaults dev nodev \
+diratime nodiratime dirsync exec noexec group iversion noiversion mand nomand _netdev nofail \
+relatime norelatime strictatime nostrictatime lazytime nolazytime suid nosuid silent loud owner \
+remount ro rw sync user user=me nouser users symfollow nosymfollow x-systemd.automount \
+x-systemd.device-timeout=5 x-systemd.requires-mounts-for=/srv X-mount.mkdir comment=x loop \
+loop=/dev/loop1 offset=0 sizelimit=1 encryption=aes uhelper=x helper=x";
+
+/// A row of the manual's table: the options, and whether they are refused.
+fn rows() -> Vec<(Vec<String>, bool)> {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/user/mount.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, table) = text
+        .split_once("| option of a line in fstab |")
+        .expect("the table is there");
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let options = cells[0].split('`').skip(1).step_by(2);
+        let refused = cells[1].starts_with("refused");
+        (options.map(str::to_owned).collect(), refused)
+    })
+    .collect()
+}
+
+#[test]
+fn every_option_of_ext4_is_taken_or_refused_by_name_as_the_manual_says() {
+    let rows = rows();
+    let all = OF_EXT4
+        .split_whitespace()
+        .chain(OF_MOUNT_8.split_whitespace());
+    for option in all {
+        let mut options = extant_fuse::Options::default();
+        let taken = options.parse(option);
+        if let Err(e) = &taken {
+            let said = e.to_string();
+            assert!(
+                said.contains(option) && !said.contains("no such option"),
+                "{said}"
+            );
+        }
+        // The manual has it whole, or its name with any value, or what its name begins with.
+        let name = option.split('=').next().unwrap();
+        let is_named = |row: &&(Vec<String>, bool), wanted: &str| row.0.iter().any(|o| o == wanted);
+        let family = name
+            .split_once('-')
+            .map(|(family, _)| format!("{family}-*"));
+        let row = rows
+            .iter()
+            .find(|row| is_named(row, option))
+            .or_else(|| rows.iter().find(|row| is_named(row, &format!("{name}="))))
+            .or_else(|| {
+                let family = family.as_deref()?;
+                rows.iter().find(|row| is_named(row, family))
+            });
+        let Some((_, refused)) = row else {
+            panic!("{option} is not in the manual");
+        };
+        assert_eq!(taken.is_err(), *refused, "{option}: {taken:?}");
+    }
+    // Nor has the manual what no program gives.
+    for option in rows.iter().flat_map(|row| &row.0) {
+        let value = if option.ends_with('=') { "1" } else { "" };
+        let given = format!("{}{value}", option.replace('*', "y"));
+        let mut options = extant_fuse::Options::default();
+        let said = options.parse(&given).err().map(|e| e.to_string());
+        assert!(
+            !said.is_some_and(|said| said.contains("no such option")),
+            "{option}"
+        );
+    }
+}
+
 #[test]
 fn noload_shows_what_is_there_without_the_journal() {
     require!(Fuse);
@@ -143,7 +235,7 @@ fn errors_remount_ro_ends_all_changes_when_damage_is_found() {
 }
 
 /// Flips a bit in each block bitmap.
-fn damage_block_bitmaps(mount: &Mount) {
+pub(crate) fn damage_block_bitmaps(mount: &Mount) {
     use std::os::unix::fs::FileExt;
     let shown = extant_testkit::oracle::dumpe2fs(&mount.image());
     let image = fs::File::options()

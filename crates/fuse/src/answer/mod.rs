@@ -442,7 +442,11 @@ impl Answerer {
             mtime: stamp(set::MTIME, set::MTIME_NOW, args.mtime, args.mtime_nanos),
             ctime: has(set::CTIME).then(|| timestamp(args.ctime, args.ctime_nanos)),
         };
-        let caller = caller(request);
+        let mut caller = caller(request);
+        if !caller.is_known() && !has(set::KILL_SET_IDS) {
+            // That much the kernel says of somebody whom it does not name.
+            caller.uid = SUPERUSER;
+        }
         let found = self.service.setattr(caller, node(request), changes)?;
         put_attr(out, &found)
     }

@@ -129,7 +129,14 @@ impl Channel {
             Some(false) => None,
             wish => Some(Rings::prepare(LARGEST_TRANSFER, memory, wish.is_some())),
         };
-        let (rings, lacks_rings) = match rings.transpose() {
+        let rings = rings.transpose();
+        let fresh = attach::mount(image, point, options, checks)?;
+        let id = fresh.id;
+        let attached = rings.and_then(|rings| {
+            let attach = |rings: Rings| rings.attach(fresh.device.as_fd());
+            rings.map(attach).transpose()
+        });
+        let (rings, lacks_rings) = match attached {
             Ok(rings) => (rings, None),
             Err(why) => (None, Some(why)),
         };
@@ -137,11 +144,11 @@ impl Channel {
             writeback_cache: options.uses_writeback_cache() && !options.read_only,
             direct_io: options.direct_io,
             checks,
+            lists: checks && !options.shows_other_owners(),
+            idmap: options.idmap,
             has_rings: rings.is_some(),
             outcome: Arc::default(),
         };
-        let fresh = attach::mount(image, point, options, checks)?;
-        let id = fresh.id;
         Self::agree(fresh.device, handshake, acl, rings, options)
             .map(|channel| Self {
                 lacks_rings: lacks_rings.or(channel.lacks_rings),
@@ -167,10 +174,6 @@ impl Channel {
         let reception = Reception::new(rings.is_some());
         let devices =
             Device::several(session.as_fd(), options.thread_count(), reception.reading())?;
-        if let Some(rings) = &rings {
-            // The kernel counts on them now.
-            rings.attach(session.as_fd())?;
-        }
         Ok(Self {
             session,
             agreed,
@@ -243,6 +246,10 @@ struct Handshake {
     direct_io: bool,
     /// The kernel shall check permissions.
     checks: bool,
+    /// It shall know access control lists.
+    lists: bool,
+    /// It shall let users be mapped.
+    idmap: bool,
     /// Rings are ready.
     has_rings: bool,
     /// What came of it, and whether requests come through the rings.
@@ -266,7 +273,13 @@ impl Filesystem for Handshake {
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         // With this it checks modes, too.
-        wanted.set(InitFlags::FUSE_POSIX_ACL, self.checks);
+        wanted.set(InitFlags::FUSE_POSIX_ACL, self.lists);
+        if self.idmap && !offered.contains(InitFlags::FUSE_ALLOW_IDMAP) {
+            return Err(io::Error::other(
+                "this kernel maps no users of FUSE: Linux 6.12 and later can (-o idmap)",
+            ));
+        }
+        wanted.set(InitFlags::FUSE_ALLOW_IDMAP, self.idmap);
         // Mapped memory is the kernel's all the same.
         let allow_mmap = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let direct_io = self.direct_io && offered.contains(allow_mmap);

@@ -130,6 +130,8 @@ pub(crate) mod set {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const CTIME: u32 = 1 << 10;
+    /// A file that is cut loses its set-ID bits.
+    pub(crate) const KILL_SET_IDS: u32 = 1 << 11;
     /// What is set on request only.
     pub(crate) const BY_OWNERS: u32 = MODE | UID | GID | SIZE | ATIME;
 }

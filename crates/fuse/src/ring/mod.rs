@@ -13,8 +13,9 @@
 //! | `offload` | requests that may take long, and the worker threads that answer them |
 //!
 //! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does
-//! everything if the kernel refuses what a ring is registered with. A ring that fails later ends
-//! the mount: nobody else is asked what is asked on its processor.
+//! everything if the system refuses any of the calls that rings take, which is tried before the
+//! kernel is promised any, or if the kernel refuses what a ring is registered with. A ring that
+//! fails later ends the mount: nobody else is asked what is asked on its processor.
 //!
 //! The rings are made before a process is confined, which cannot make any; each does two kinds of
 //! work on two files only, commands to the mount and waiting for its event, and the kernel refuses
@@ -77,7 +78,9 @@ pub enum MissingRings {
     },
     /// The system makes no rings.
     #[error(
-        "the system has no io_uring for this mount ({0}): /proc/sys/kernel/io_uring_disabled may say so"
+        "requests of this mount do not come through io_uring, as the system refuses it ({0}): \
+         /proc/sys/kernel/io_uring_disabled or the filter of a container may say so (-o no_io_uring: this one is to do \
+         without)"
     )]
     Refused(io::Error),
 }
@@ -104,6 +107,7 @@ impl Rings {
         if each < if few { 1 } else { DEPTH } {
             return Err(MissingRings::Memory { processors });
         }
+        Queue::try_out().map_err(MissingRings::Refused)?;
         let depth = (each.min(DEPTH), each.min(MORE));
         let queues = (0..processors)
             .map(|number| {
@@ -116,14 +120,18 @@ impl Rings {
         Ok(Self { queues })
     }
 
-    /// Says which mount they are for, and has them do nothing else from now on.
+    /// Says which mount they are for, and has them do nothing else from now on. Call it before
+    /// anything is agreed upon with the kernel, which waits for rings that it was promised.
     ///
     /// # Errors
     /// When the system does not take it.
-    pub(crate) fn attach(&self, device: BorrowedFd<'_>) -> io::Result<()> {
-        self.queues
+    pub(crate) fn attach(self, device: BorrowedFd<'_>) -> Result<Self, MissingRings> {
+        let attached = self
+            .queues
             .iter()
-            .try_for_each(|queue| queue.attach(device))
+            .try_for_each(|queue| queue.attach(device));
+        attached.map_err(MissingRings::Refused)?;
+        Ok(self)
     }
 }
 

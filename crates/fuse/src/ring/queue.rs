@@ -51,6 +51,24 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
+    /// Has a ring of its own do nothing once, by all kinds of calls that queues make later, when it
+    /// is too late to do without.
+    ///
+    /// # Errors
+    /// When the system refuses one of them, as the filter of a container may.
+    pub(super) fn try_out() -> io::Result<()> {
+        let mut ring: Ring = IoUring::builder().setup_r_disabled().build(1)?;
+        ring.submitter().register_enable_rings()?;
+        // SAFETY: the operation has no arguments.
+        unsafe { ring.submission().push(&opcode::Nop::new().build().into()) }
+            .map_err(io::Error::other)?;
+        ring.submit_and_wait(1)?;
+        match ring.completion().next() {
+            Some(entry) if entry.result() < 0 => Err(io::Error::from_raw_os_error(-entry.result())),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a queue with `depth` slots, which may become `most_more` more, and which does nothing
     /// yet.
     ///
@@ -115,6 +133,7 @@ impl Queue {
         self.watch()?;
         let first = lent.0.len();
         let mut alive = first;
+        let mut is_used = false;
         let mut short = Vec::with_capacity(SHORT);
         while alive > 0 {
             self.wait()?;
@@ -137,9 +156,13 @@ impl Queue {
                 };
                 if entry.result() < 0 {
                     // It is over, or was never begun.
+                    if !std::mem::replace(&mut is_used, true) {
+                        tell_of_refusal(-entry.result());
+                    }
                     alive -= 1;
                     continue;
                 }
+                is_used = true;
                 match serve(slot, answerer, offload, &self.returns, &mut short) {
                     Served::Answered(slot) => self.give_back(slot, &mut lent)?,
                     Served::HandedOn => {}
@@ -238,6 +261,21 @@ impl Queue {
         let pushed = unsafe { self.ring.submission().push(entry) };
         // There is room for all slots and the event.
         pushed.map_err(|_| io::Error::other("a ring is full"))
+    }
+}
+
+/// Tells that the kernel did not take the first slot that it was given, unless that is because the
+/// mount is over. It goes on by the device.
+fn tell_of_refusal(error: i32) {
+    let is_over = [
+        libc::ENOTCONN,
+        libc::ECONNABORTED,
+        libc::ECANCELED,
+        libc::ENODEV,
+    ];
+    if !is_over.contains(&error) {
+        let error = io::Error::from_raw_os_error(error);
+        tracing::warn!("requests come by the device, as the kernel refuses rings: {error}");
     }
 }
 

@@ -10,6 +10,9 @@ use extant_format::inode::{FileType, InodeFlags};
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
+/// What the names of both access control lists begin with.
+const LISTS: &[u8] = b"system.posix_acl_";
+
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel translates the numbers of 32-bit programs,
 /// and checks nothing when somebody else uses those.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -156,7 +159,30 @@ fn is_write_behind(held: &Held, changes: &Changes) -> bool {
         || (held.is_nameless_for_good() && !flags.contains(InodeFlags::IMMUTABLE))
 }
 
+/// Owner and group.
+type Owners = (Option<u32>, Option<u32>);
+
 impl Service {
+    /// Finds what is to be stored of owners and permissions that are asked for, if any are.
+    fn asked(&self, held: &Held, changes: &Changes) -> Answer<(Option<Owners>, Option<u16>)> {
+        let view = held.view();
+        let stored = view.disk();
+        let owners = (changes.uid, changes.gid);
+        let is_given = changes.uid.or(changes.gid).is_some();
+        let owners = is_given.then(|| self.view.owners_asked(owners, (stored.uid, stored.gid)));
+        let permissions = changes.mode.map(|mode| {
+            let asked = u16::try_from(mode & 0o7777).unwrap_or(0);
+            let now = stored.mode.permissions();
+            self.view.permissions_asked(view.file_type(), asked, now)
+        });
+        Ok((owners.transpose()?, permissions.transpose()?))
+    }
+
+    /// Tells whether an attribute is an access control list that nobody sees here.
+    fn is_hidden(&self, name: &[u8]) -> bool {
+        self.view.hides_lists() && name.starts_with(LISTS)
+    }
+
     pub(crate) fn setattr(
         &self,
         caller: Credentials,
@@ -164,15 +190,16 @@ impl Service {
         changes: Changes,
     ) -> Answer<Attributes> {
         let held = self.hold(node)?;
+        // What cannot be is found before anything is changed.
+        let (owners, permissions) = self.asked(&held, &changes)?;
         if let Some(size) = changes.size {
             self.truncate(caller, &held, size)?;
         }
         // First the owner, which takes the set-ID bits away, then the mode, which may set them.
-        if changes.uid.is_some() || changes.gid.is_some() {
-            ops::chown(&self.fs, &held, changes.uid, changes.gid)?;
+        if let Some((uid, gid)) = owners {
+            ops::chown(&self.fs, &held, uid, gid)?;
         }
-        if let Some(mode) = changes.mode {
-            let permissions = u16::try_from(mode & 0o7777).unwrap_or(0);
+        if let Some(permissions) = permissions {
             ops::chmod(&self.fs, &held, permissions)?;
         }
         if let Some(touch) = changes.touch() {
@@ -197,6 +224,9 @@ impl Service {
         if node == Node::ROOT && name == METRICS.as_bytes() {
             return Ok(self.metrics().into_bytes());
         }
+        if self.is_hidden(name) {
+            return Err(Errno::NO_DATA);
+        }
         Ok(ops::getxattr_live(&self.fs, &self.hold(node)?, name)?)
     }
 
@@ -206,6 +236,7 @@ impl Service {
         let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?)?;
         Ok(names
             .into_iter()
+            .filter(|name| !self.is_hidden(name))
             .flat_map(|name| name.into_iter().chain([0]))
             .collect())
     }
@@ -217,6 +248,9 @@ impl Service {
             XATTR_REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVALID),
         };
+        if self.is_hidden(name) {
+            return Err(Errno::NOT_SUPPORTED);
+        }
         let held = self.hold(node)?;
         ops::setxattr(&self.fs, &held, name, value, how)?;
         self.sync_inode(&held)
@@ -231,6 +265,9 @@ impl Service {
     }
 
     pub(crate) fn removexattr(&self, node: Node, name: &[u8]) -> Answer {
+        if self.is_hidden(name) {
+            return Err(Errno::NOT_SUPPORTED);
+        }
         let held = self.hold(node)?;
         ops::removexattr(&self.fs, &held, name)?;
         self.sync_inode(&held)
@@ -275,7 +312,12 @@ impl Service {
             }
             _ => return Err(Errno::NOT_A_TTY),
         };
-        let caller = Caller::new(caller.uid, caller.gid);
+        // The kernel has checked what it asks of somebody whom it does not name.
+        let caller = if caller.is_known() {
+            Caller::new(caller.uid, caller.gid)
+        } else {
+            Caller::new(0, 0)
+        };
         let by = self.fs.acting_for(&caller);
         let (set, clear) = (wanted & !now, now & !wanted);
         let gives = || ops::set_project(by, &held, project);

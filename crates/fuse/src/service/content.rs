@@ -71,7 +71,8 @@ impl Service {
         how: Writing,
     ) -> Answer<usize> {
         let held = self.hold(node)?;
-        let _spending = self.spending_for(if how.from_cache { owner(&held) } else { caller });
+        let is_told = caller.is_known() && !how.from_cache;
+        let _spending = self.spending_for(if is_told { caller } else { owner(&held) });
         self.nodes.mark(&held);
         let anybody = anybody(&held);
         // Nobody tells when it was that something was appended to what may only grow.

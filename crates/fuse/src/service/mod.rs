@@ -36,6 +36,7 @@ use crate::farewell::Farewell;
 use crate::metrics::{Metrics, TellsAlso};
 use crate::nodes::Nodes;
 use crate::options::Options;
+use crate::view::View;
 use extant_core::alloc::Spending;
 use extant_core::fs::{Fs, StatFs};
 use extant_core::inode::{Caller, FileType, Held, Inode, Metadata};
@@ -100,6 +101,8 @@ impl Errno {
     pub(crate) const NO_SYSCALL: Self = Self(libc::ENOSYS);
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const STALE: Self = Self(libc::ESTALE);
+    pub(crate) const NO_DATA: Self = Self(libc::ENODATA);
+    pub(crate) const OVERFLOW: Self = Self(libc::EOVERFLOW);
     pub(crate) const CORRUPT: Self = Self(libc::EUCLEAN);
 }
 
@@ -124,6 +127,14 @@ pub const METRICS: &str = "system.extant.metrics";
 pub(crate) struct Credentials {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+}
+
+impl Credentials {
+    /// Tells whether the kernel says who it is. Where users may be mapped it does so only of those
+    /// that make something.
+    pub(crate) fn is_known(self) -> bool {
+        self.uid != u32::MAX
+    }
 }
 
 /// What nobody is exempt from.
@@ -158,6 +169,7 @@ pub(crate) struct Service {
     /// Transfers from this length on go past the engine's memory, if any do.
     direct_from: Option<usize>,
     tells_holes: bool,
+    view: View,
     /// Whether names are durable when they have been changed.
     syncs_names: bool,
     /// Whether everything else is, where the kernel does not ask for it.
@@ -179,6 +191,7 @@ impl Service {
             since: Instant::now(),
             direct_from: options.direct_from,
             tells_holes: options.seek_holes,
+            view: View::new(options),
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
             farewell: Farewell::new(),
@@ -222,10 +235,13 @@ impl Service {
         self.fs.superblock().has_incompat(Incompat::CASEFOLD)
     }
 
+    /// Describes an inode as the mount shows it.
     fn describe(&self, inode: &Inode) -> Attributes {
+        let mut metadata = ops::stat(&self.fs, inode);
+        self.view.show(&mut metadata);
         Attributes {
             node: Node::of(inode.ino()),
-            metadata: ops::stat(&self.fs, inode),
+            metadata,
             has_other_names: self.folds_names(),
         }
     }

@@ -122,16 +122,28 @@ impl Service {
         ino != Ino::ROOT && ino < self.fs.superblock().first_ino()
     }
 
-    fn new_inode(&self, caller: Credentials, made: Made, file_type: FileType) -> NewInode {
+    fn new_inode(
+        &self,
+        caller: Credentials,
+        dir: &Held,
+        made: Made,
+        file_type: FileType,
+    ) -> Answer<NewInode> {
+        let owners = (caller.uid, caller.gid);
+        let of_dir = if self.view.asks_directory() {
+            let view = dir.view();
+            (view.disk().uid, view.disk().gid)
+        } else {
+            owners
+        };
         let permissions = |bits: u32| u16::try_from(bits & PERMISSIONS).unwrap_or(0);
         let mut new = NewInode::new(file_type, permissions(made.mode), ops::now());
         new.umask = permissions(made.umask);
-        new.uid = caller.uid;
-        new.gid = caller.gid;
+        (new.uid, new.gid) = self.view.owners_of_new(owners, of_dir)?;
         if file_type.is_device() {
             new.device = DeviceNumber::decode(0, made.device);
         }
-        new
+        Ok(new)
     }
 
     /// Tells the kernel about an inode that was made in `dir`, and gives it up.
@@ -149,7 +161,7 @@ impl Service {
         made: Made,
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(caller, made, file_type_of(made.mode)?);
+        let new = self.new_inode(caller, &dir, made, file_type_of(made.mode)?)?;
         self.hand_out(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
@@ -162,7 +174,7 @@ impl Service {
         made: Made,
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(caller, made, FileType::Regular);
+        let new = self.new_inode(caller, &dir, made, FileType::Regular)?;
         let held = ops::tmpfile(&self.fs, &dir, &new)?;
         let entry = self.entry(&held);
         self.keep_if_unnamed(held);
@@ -177,7 +189,7 @@ impl Service {
         made: Made,
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(caller, made, FileType::Directory);
+        let new = self.new_inode(caller, &dir, made, FileType::Directory)?;
         self.hand_out(&dir, ops::mkdir(&self.fs, &dir, name, &new)?)
     }
 
@@ -194,7 +206,7 @@ impl Service {
             umask: 0,
             device: 0,
         };
-        let new = self.new_inode(caller, made, FileType::Symlink);
+        let new = self.new_inode(caller, &dir, made, FileType::Symlink)?;
         self.hand_out(&dir, ops::symlink(&self.fs, &dir, name, target, &new)?)
     }
 

@@ -22,9 +22,14 @@ const VALUE: [u8; 20] = [
 
 /// Does something in a thread that is that user.
 fn as_user<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    as_number(USER, work)
+}
+
+/// Does something in a thread that is the user, and in the group, of this number.
+pub(crate) fn as_number<R: Send>(user: u32, work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
-            let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
             rustix::thread::set_thread_groups(&[]).unwrap();
             rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();

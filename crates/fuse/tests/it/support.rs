@@ -5,7 +5,7 @@ use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::Metadata;
 use extant_core::ops;
 use extant_format::Ino;
-use extant_fuse::{Ended, METRICS, Mounted, Options};
+use extant_fuse::{Attached, Ended, METRICS, Options};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use rustix::mount::UnmountFlags;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,12 @@ impl Image {
 
     /// Mounts it with the options of `-o`.
     pub(crate) fn mount(&self, options: &str) -> Mount {
+        self.mount_and_say(options).0
+    }
+
+    /// Mounts it with the options of `-o`, and says why requests do not come through io_uring if
+    /// they were to.
+    pub(crate) fn mount_and_say(&self, options: &str) -> (Mount, Option<String>) {
         let mut parsed = Options::default();
         parsed.parse(options).expect("good options");
         let point = tempfile::tempdir().expect("a temporary directory");
@@ -47,16 +53,21 @@ impl Image {
         };
         let device = spec.open().expect("the image opens");
         let fs = Fs::open(device, engine).expect("the file system opens");
-        let mounted = Mounted::new(fs.clone(), &self.path(), point.path(), &parsed)
+        let attached = Attached::new(&self.path(), point.path(), &parsed)
+            .expect("the directory takes a mount");
+        let lacks = attached.without_rings().map(ToString::to_string);
+        let mounted = attached
+            .serve(fs.clone())
             .expect("the file system is mounted");
         let session = std::thread::spawn(move || mounted.wait(None));
-        Mount {
+        let mount = Mount {
             fs,
             read_only: parsed.read_only,
             rings: parsed.io_uring == Some(true),
             point,
             session: Some(session),
-        }
+        };
+        (mount, lacks)
     }
 
     /// The file system is sound, and was left clean.

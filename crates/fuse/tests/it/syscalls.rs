@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{copy_nonoverlapping, null_mut};
@@ -43,6 +43,44 @@ pub(crate) fn act_for(user: u32) {
         libc::setfsuid(user);
         // It says what was before; so this says what is.
         assert_eq!(libc::setfsuid(user), user.cast_signed());
+    }
+}
+
+/// What `mount_setattr` changes, in the form of `linux/mount.h`.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    namespace: u64,
+}
+
+/// Has users in a mount that is not attached yet be mapped as a user namespace says.
+pub(crate) fn map_users(tree: &OwnedFd, namespace: &File) -> Result<(), Errno> {
+    const MAPS: u64 = 0x0010_0000;
+    let attributes = MountAttributes {
+        set: MAPS,
+        clear: 0,
+        propagation: 0,
+        namespace: namespace.as_raw_fd() as u64,
+    };
+    let (number, len) = (libc::SYS_mount_setattr, size_of::<MountAttributes>());
+    // SAFETY: the path is an empty name, and the record lives until the call has returned, and is
+    // as long as it says.
+    let done = unsafe {
+        let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+        libc::syscall(
+            number,
+            tree.as_raw_fd(),
+            path,
+            flags,
+            &raw const attributes,
+            len,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 

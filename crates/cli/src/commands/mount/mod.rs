@@ -75,7 +75,7 @@ pub(super) fn run(args: &Mount, location: &Whereabouts) -> Outcome {
     if let Some(image) = background::image_of_parent(&args) {
         args.image = image;
     }
-    extant_fuse::keep_descriptors(carrier::inherited(&args)?).map_err(Failure::new)?;
+    extant_fuse::keep_descriptors(carrier::inherited(&args)?.as_slice()).map_err(Failure::new)?;
     if args.carrier {
         return carrier::carry(&args, location, &options);
     }
@@ -111,7 +111,7 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     if args.worker {
         signals = signals.for_worker();
     }
-    crate::log::start(options.log.as_deref(), args.foreground)?;
+    crate::log::start(options.log.as_deref(), args.foreground, &args.point)?;
     let named = whole_image(args.image.as_os_str())?;
     let (image, at) = match named.path() {
         Some(path) => {
@@ -146,7 +146,7 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
             opened.map_err(Failure::new)??
         };
         // An open file that is the image is nothing for the system's helper.
-        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
+        extant_fuse::keep_descriptors(&[]).map_err(Failure::new)?;
         (device, None)
     };
     let spool = if location.mend {
@@ -165,6 +165,12 @@ fn serve(args: &Mount, location: &Whereabouts, options: &Options) -> Outcome {
     match attached.without_rings() {
         // Not where nobody reads it: most mounts are made by scripts and at boot.
         Some(why @ MissingRings::NotAllowed) if std::io::stderr().is_terminal() => {
+            say(format_args!("note: {why}"));
+        }
+        // The kernel offers it, and something else keeps it from this mount.
+        Some(why @ (MissingRings::Refused(_) | MissingRings::NotAgreed))
+            if options.io_uring.is_none() =>
+        {
             say(format_args!("note: {why}"));
         }
         Some(why) if options.io_uring.is_some() => say(format_args!("warning: {why}")),

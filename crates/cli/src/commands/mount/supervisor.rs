@@ -96,7 +96,7 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
         })?;
         let (socket, started) = until_carried(&events, starting)?;
         // An open file that is the image was for that process.
-        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
+        extant_fuse::keep_descriptors(&[]).map_err(Failure::new)?;
         (socket.into(), Some(started))
     } else {
         (Stdio::null(), None)

@@ -5,13 +5,16 @@
 //! | the command (`supervisor`) | waits for signals, removes the socket at the end; reaches an image that is on another machine, and serves its bytes to the worker; never hears a client |
 //! | the worker (`worker`) | opens the image, or plans one (`planned`); listens, gives up everything else, and answers clients |
 //!
+//! `activation` finds the socket that a service manager hands over.
+//!
 //! Without a sandbox one process does everything.
 
+mod activation;
 mod planned;
 mod supervisor;
 mod worker;
 
-use crate::args::{Serve, Whereabouts};
+use crate::args::{NbdAt, Serve, Whereabouts};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{as_raw, how, whole_image};
 use extant_blockdev::SharedDevice;
@@ -23,6 +26,10 @@ use worker::Role;
 
 pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
     refuse_nonsense(args, location)?;
+    let args = &Serve {
+        nbd: Some(activation::where_to_listen(args)?),
+        ..args.clone()
+    };
     // Before there are threads, which would die of them.
     let signals = Signals::hold_back().map_err(Failure::new)?;
     match Role::of_this_process() {
@@ -69,7 +76,16 @@ fn answer(
         read_only: args.read_only,
         ..ServeOptions::default()
     };
-    let server = NbdServer::bind(&args.nbd, disk, options).map_err(Failure::new)?;
+    let server = match &args.nbd {
+        Some(NbdAt::Address(listen)) => NbdServer::bind(listen, disk, options),
+        Some(NbdAt::Open(number)) => {
+            let socket = extant_fuse::inherited_descriptor(*number);
+            let socket = socket.map_err(|e| Failure::new(format!("--nbd fd:{number}: {e}")))?;
+            NbdServer::adopt(socket, disk, options)
+        }
+        None => return Err(Failure::usage(activation::NOWHERE)),
+    };
+    let server = server.map_err(Failure::new)?;
     let address = match server.listens_on() {
         Listen::Unix(path) => {
             let path = std::path::absolute(path)?;

@@ -6,8 +6,8 @@
 //! that exists before it is confined. Clients are heard by the worker alone.
 
 use super::worker::{PATIENCE, Role};
-use super::{disk, not_durable};
-use crate::args::{Serve, Whereabouts};
+use super::{activation, disk, not_durable};
+use crate::args::{NbdAt, Serve, Whereabouts};
 use crate::chunks;
 use crate::commands::again;
 use crate::failure::{Failure, Outcome};
@@ -50,10 +50,15 @@ enum Event {
 /// Starts the worker, and keeps it until it ends.
 pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) -> Outcome {
     // What this process was started with is nothing for the worker, except the image.
-    extant_fuse::keep_descriptors(inherited(args)?).map_err(Failure::new)?;
+    let socket = match &args.nbd {
+        Some(NbdAt::Open(number)) => Some(*number),
+        _ => None,
+    };
+    let kept: Vec<RawFd> = inherited(args)?.into_iter().chain(socket).collect();
+    extant_fuse::keep_descriptors(&kept).map_err(Failure::new)?;
     let far = far_disk(args, location)?;
     if far.is_some() {
-        extant_fuse::keep_descriptors(None).map_err(Failure::new)?;
+        extant_fuse::keep_descriptors(socket.as_slice()).map_err(Failure::new)?;
     }
     let (events, received) = channel();
     let of_signals = events.clone();
@@ -70,7 +75,7 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
     };
     let number = Pid::from_child(&worker);
     watch(&mut worker, events)?;
-    let mut socket = None;
+    let mut own = None;
     let (mut is_listening, mut is_asked) = (false, false);
     while let Ok(event) = received.recv() {
         match event {
@@ -81,7 +86,7 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
             }
             Event::Listens(address) => {
                 is_listening = true;
-                socket = OwnSocket::of(&args.nbd);
+                own = OwnSocket::of(args.nbd.as_ref());
                 let mut stdout = io::stdout();
                 // A reader that has seen enough is no reason to end.
                 let _ = writeln!(stdout, "{address}").and_then(|()| stdout.flush());
@@ -92,8 +97,8 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
     let status = worker.wait()?;
     // A signal to the whole group of processes may come to the worker first.
     is_asked |= status.code().is_none() && !is_listening && received.recv_timeout(TO_HEAR).is_ok();
-    if let Some(socket) = socket {
-        socket.remove();
+    if let Some(own) = own {
+        own.remove();
     }
     let carried = carrier.map_or(Ok(()), |carrier| match carrier.join() {
         Ok(carried) => carried.map_err(not_durable),
@@ -167,6 +172,9 @@ fn launch(role: Role, args: &Serve, input: Stdio) -> Outcome<Child> {
         // It reads no chunks, and an address of theirs may have secrets.
         again.env_remove(chunks::VARIABLE);
     }
+    if let Some(NbdAt::Open(number)) = &args.nbd {
+        again.env(activation::VARIABLE, number.to_string());
+    }
     again
         .env(variable, value)
         .stdin(input)
@@ -183,7 +191,7 @@ fn launch(role: Role, args: &Serve, input: Stdio) -> Outcome<Child> {
 /// called, without the secrets of an address.
 fn carried_arguments(args: &Serve) -> Vec<OsString> {
     let mut list: Vec<OsString> = vec!["serve".into()];
-    list.push(format!("--nbd={}", args.nbd).into());
+    list.extend(args.nbd.iter().map(|at| format!("--nbd={at}").into()));
     list.push(format!("--export={}", args.export).into());
     if args.read_only {
         list.push("--read-only".into());
@@ -245,8 +253,8 @@ struct OwnSocket {
 }
 
 impl OwnSocket {
-    fn of(listen: &Listen) -> Option<Self> {
-        let Listen::Unix(path) = listen else {
+    fn of(at: Option<&NbdAt>) -> Option<Self> {
+        let Some(NbdAt::Address(Listen::Unix(path))) = at else {
             return None;
         };
         let found = socket_at(path)?;
