@@ -9,10 +9,12 @@
 //!   held meanwhile, since the block is noted as being moved.
 //! - A thread has one turn to move blocks at a time, so that none waits for another that waits.
 
+use crate::device::total_len;
 use crate::{BlockDevice, DeviceResult, SharedDevice};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 static CHANGED: LockClass = LockClass::new("changed blocks", Rank::Leaf);
@@ -290,6 +292,36 @@ impl BlockDevice for CowDevice {
             return Ok(());
         }
         self.change(&range, || self.changes.write_at(offset, buf))
+    }
+
+    /// Reads from one device at once, as far as the range lies on one.
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        let len = total_len(bufs.iter().map(|buf| &**buf));
+        self.check_range("read", offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let range = offset..offset + len;
+        let (is_changed, part) = self.part(&range);
+        if part == range {
+            return self.device(is_changed).read_vectored_at(offset, bufs);
+        }
+        let mut at = offset;
+        for buf in bufs {
+            self.read_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        let len = total_len(bufs.iter().map(|buf| &**buf));
+        self.check_writable("write", offset, len)?;
+        let range = offset..offset + len;
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.change(&range, || self.changes.write_vectored_at(offset, bufs))
     }
 
     /// Does nothing: the changes do not outlive the device.

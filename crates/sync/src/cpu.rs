@@ -11,6 +11,9 @@ use std::sync::OnceLock;
 
 /// Most shards a per-CPU structure has.
 const MAX_SHARDS: usize = 256;
+/// CPUs that have a shard each whatever quota there is.
+#[cfg(target_os = "linux")]
+const FEW_CPUS: u32 = 8;
 
 /// The CPU this thread ran on a short while ago.
 ///
@@ -36,10 +39,19 @@ pub fn shard_count() -> usize {
     if IS_MODEL {
         return 2;
     }
-    *COUNT.get_or_init(|| {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        cpus.next_power_of_two().min(MAX_SHARDS)
-    })
+    *COUNT.get_or_init(|| cpus().next_power_of_two().min(MAX_SHARDS))
+}
+
+/// How many CPUs this process may use. Whether a quota leaves it fewer takes a dozen files of the
+/// system to find out, and is not asked where there are few anyway.
+fn cpus() -> usize {
+    #[cfg(target_os = "linux")]
+    if let Ok(set) = rustix::thread::sched_getaffinity(None)
+        && (1..=FEW_CPUS).contains(&set.count())
+    {
+        return set.count() as usize;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// One `T` per shard, each on cache lines of its own.

@@ -328,6 +328,17 @@ fn each_feature_is_made_and_passes_e2fsck_or_is_refused_by_name() {
         listed.ok();
     }
     std::fs::remove_file(&image).unwrap();
+    made.pop();
+    for features in [
+        &["--quota", "user", "--features", "^quota"][..],
+        &["--quota", "all"],
+    ] {
+        let run = extant(["mkfs", &image].iter().chain(&made).chain(features)).fails(2);
+        let says = features.last().unwrap();
+        assert!(run.stderr.contains(says), "{}", run.stderr);
+        assert!(!Path::new(&image).exists());
+    }
+    made.push("--features");
     for feature in ["shared_blocks", "journal_dev", "compression"] {
         made.push(feature);
         let run = extant(["mkfs", &image].iter().chain(&made)).fails(2);

@@ -286,8 +286,13 @@ impl Fs {
         if self.cache().peek(block, &pin()).is_some() {
             return Ok(());
         }
-        // The root's neighbours are the file system's own.
-        if ino == Ino::ROOT || !self.device().is_served() {
+        // The file system's own have few neighbours, which lie in the same block.
+        let is_served = self.device().is_served();
+        if ino < self.superblock().first_ino() && !is_served {
+            return Ok(());
+        }
+        // The root's neighbours are such, too.
+        if ino == Ino::ROOT || !is_served {
             return self.read_inode_window(ino, block, READAHEAD_BYTES);
         }
         let range = self.served_window(ino, block)?;

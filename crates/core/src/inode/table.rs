@@ -59,6 +59,8 @@ const VICTIMS: usize = 2;
 const ASK_ONCE_IN: i64 = LEAF as i64;
 /// Turns are counted for this many classes of numbers.
 const TURN_CLASSES: usize = 64;
+/// Buckets of the map at least, unless the budget has room for fewer leaves.
+const FEW_LEAVES: usize = 128;
 /// Leaves in a bucket of the map, about, when the budget is used up and that is large.
 const IN_BUCKET: usize = 64;
 
@@ -193,7 +195,11 @@ impl Table {
         let shards = shard_count().max(1);
         let cost = BYTES_PER_INODE + inode_size as usize;
         let leaves = budget / (cost * LEAF + BYTES_PER_LEAF);
-        let buckets = (shards * 32).max(128).max(leaves / IN_BUCKET);
+        let buckets = match leaves {
+            // What keeps next to nothing takes next to nothing.
+            few @ ..FEW_LEAVES => few.max(1),
+            _ => (shards * 32).max(FEW_LEAVES).max(leaves / IN_BUCKET),
+        };
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         Self {
             #[cfg(feature = "baseline")]

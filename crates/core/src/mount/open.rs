@@ -24,6 +24,14 @@ use std::sync::{Arc, OnceLock};
 const INODE_SHARE: usize = 4;
 /// One part in this many goes to names; metadata blocks have the rest.
 const NAME_SHARE: usize = 8;
+/// Bytes of inodes that are kept where only a few are looked at.
+const LOOKED_AT: usize = 64 << 10;
+
+/// Bytes of memory for what is kept of inodes and names.
+struct Budgets {
+    inodes: usize,
+    names: usize,
+}
 
 impl Fs {
     /// Opens the file system on `device`.
@@ -71,12 +79,41 @@ impl Fs {
         Ok(Arc::new(fs))
     }
 
+    /// Puts a file system together that is read to find its journal, and serves nobody: it keeps no
+    /// names and few inodes.
+    pub(super) fn to_look(
+        device: SharedDevice,
+        superblock: Superblock,
+        options: &MountOptions,
+    ) -> Result<Self> {
+        let budgets = Budgets {
+            inodes: LOOKED_AT,
+            names: 0,
+        };
+        Self::within(device, superblock, options, false, None, budgets)
+    }
+
     pub(super) fn assemble(
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
         replayed: bool,
         overlay: Option<Arc<dyn Overlay>>,
+    ) -> Result<Self> {
+        let budgets = Budgets {
+            inodes: options.memory / INODE_SHARE,
+            names: options.memory / NAME_SHARE,
+        };
+        Self::within(device, superblock, options, replayed, overlay, budgets)
+    }
+
+    fn within(
+        device: SharedDevice,
+        superblock: Superblock,
+        options: &MountOptions,
+        replayed: bool,
+        overlay: Option<Arc<dyn Overlay>>,
+        budgets: Budgets,
     ) -> Result<Self> {
         let geometry = Geometry::new(&superblock);
         let short = check_device(&device, &geometry, options)?;
@@ -97,13 +134,13 @@ impl Fs {
             errors: options.errors,
         };
         let volume = Arc::new(Volume::new(device, superblock, volume));
-        let inodes = Table::new(options.memory / INODE_SHARE, geometry.inode_size());
+        let inodes = Table::new(budgets.inodes, geometry.inode_size());
         #[cfg(feature = "baseline")]
         let inodes = inodes.with_one_lock(options.baseline.inode.one_inode_list);
         Ok(Self {
             volume,
             inodes,
-            names: Names::new(options.memory / NAME_SHARE),
+            names: Names::new(budgets.names),
             data: Arc::new(Caches::new(options)),
             space: OnceLock::new(),
             notices,

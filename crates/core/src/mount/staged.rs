@@ -33,8 +33,8 @@
 //!   replayed.
 //! - Each write asks before it is made whether the claim stands: the device is one that the claim
 //!   [guards](Held::guard), where there is one.
-//! - The blocks of the log itself are not part of the changes: the log that the engine wrote on the
-//!   device in front is forgotten. Nor is the block of multiple-mount protection: the real device
+//! - The blocks of the log itself are not part of the changes: a log that was replayed in front is
+//!   empty there, and nothing is written to it. Nor is the block of multiple-mount protection: the real device
 //!   is claimed from the beginning to the end, and the one in front is not.
 
 use super::held::Held;
@@ -47,11 +47,12 @@ use crate::fs::{Fs, MountOptions, SuperblockChoice, Unclaimed, policy};
 use crate::volume::place;
 use crate::{Error, Result, clock};
 use extant_blockdev::{BlockDevice, CowDevice, SharedDevice};
+use extant_format::geometry::Geometry;
 use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
 use extant_format::waiting::Head;
-use extant_format::{BlockSize, Pblk, Tid};
+use extant_format::{BlockSize, Group, Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Bytes that are copied at once.
@@ -150,7 +151,7 @@ impl Staged {
         held: Held,
     ) -> Result<Self> {
         let device: SharedDevice = Arc::<CowDevice>::clone(&front);
-        let fs = Fs::open_writable(device, &options, Claims::Held)?;
+        let fs = Fs::open_writable(device, &options, Claims::HeldInFront)?;
         Ok(Self {
             base,
             front,
@@ -175,7 +176,7 @@ impl Staged {
         self.fs.close()?;
         let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
         change(&device)?;
-        self.fs = Fs::open_writable(device, &self.options, Claims::Held)?;
+        self.fs = Fs::open_writable(device, &self.options, Claims::HeldInFront)?;
         self.is_lost = false;
         Ok(())
     }
@@ -211,7 +212,7 @@ impl Staged {
             Err(e) => Err(e),
         };
         let device: SharedDevice = Arc::<CowDevice>::clone(&self.front);
-        self.fs = Fs::open_writable(device, &self.options, Claims::Held)?;
+        self.fs = Fs::open_writable(device, &self.options, Claims::HeldInFront)?;
         self.is_lost = false;
         done
     }
@@ -404,14 +405,33 @@ impl Staged {
         let mut log: Vec<Range<u64>> = runs.iter().map(run_of).collect();
         log.sort_by_key(|run| run.start);
         let mmp = before.mmp_block().map(Pblk::get);
+        let changed = self.front.changed();
+        let geometry = Geometry::new(before);
+        let mut groups: Vec<RangeInclusive<Group>> = Vec::new();
+        for range in &changed {
+            let group = |byte: u64| geometry.group_of_block(Pblk::new(byte / bytes));
+            let last = (range.end - 1).min(before.blocks_count() * bytes - 1);
+            // The first blocks of small ones are in no group, and never free.
+            if let Ok(last) = group(last) {
+                groups.push(group(range.start).unwrap_or(Group::new(0))..=last);
+            }
+        }
+        let is_wanted = |group: Group| {
+            let at = groups.partition_point(|groups| *groups.end() < group);
+            groups.get(at).is_some_and(|groups| groups.contains(&group))
+        };
         let free = match found.and_then(|found| found.seen.as_ref()) {
-            Some(seen) => free_in(seen)?,
-            None => free_runs(&self.base)?,
+            Some(seen) => free_in(seen, is_wanted)?,
+            None => {
+                let base = Arc::clone(&self.base);
+                let fs = Fs::open(base, MountOptions::read_only())?;
+                free_in(&fs, is_wanted)?
+            }
         };
         let mut changes = Changes::default();
         let (mut here, mut there) = (vec![0; bytes as usize], vec![0; bytes as usize]);
         let mut next = 0;
-        for range in self.front.changed() {
+        for range in changed {
             let first = (range.start / bytes).max(next);
             next = range.end.div_ceil(bytes).min(before.blocks_count());
             for block in first..next {
@@ -645,13 +665,13 @@ fn is_sealed_anew(before: &Superblock, after: &Superblock) -> bool {
 /// The blocks that are free on a device, in ascending order.
 fn free_runs(device: &SharedDevice) -> Result<Vec<Range<u64>>> {
     let fs = Fs::open(Arc::clone(device), MountOptions::read_only())?;
-    free_in(&fs)
+    free_in(&fs, |_| true)
 }
 
-/// The blocks that are free in a file system, in ascending order.
-fn free_in(fs: &Fs) -> Result<Vec<Range<u64>>> {
+/// The blocks that are free in the groups of a file system that are `wanted`, in ascending order.
+fn free_in(fs: &Fs, wanted: impl Fn(Group) -> bool) -> Result<Vec<Range<u64>>> {
     let mut free: Vec<Range<u64>> = Vec::new();
-    for_each_free_run(fs.volume(), None, |run| match free.last_mut() {
+    for_each_free_run(fs.volume(), None, wanted, |run| match free.last_mut() {
         Some(last) if last.end == run.start => last.end = run.end,
         _ => free.push(run),
     })?;

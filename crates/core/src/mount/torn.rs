@@ -90,7 +90,7 @@ fn superblock_in_log(device: &SharedDevice, options: &MountOptions) -> Result<Op
     if !torn.has_compat(Compat::HAS_JOURNAL) {
         return Ok(None);
     }
-    let fs = Fs::assemble(Arc::clone(device), torn.clone(), options, false, None)?;
+    let fs = Fs::to_look(Arc::clone(device), torn.clone(), options)?;
     let (recovery, log) = fs.recover_log(options)?;
     let blocks = recovery.blocks;
     let (block, _) = place(torn.block_size());

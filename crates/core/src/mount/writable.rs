@@ -58,6 +58,9 @@ pub(super) enum Claims {
     Taken,
     /// Whoever opens it has claimed it.
     Held,
+    /// As `Held`, of a device that is gone after a crash: changes go to their places at once, and
+    /// not through the log.
+    HeldInFront,
 }
 
 /// A journal as it was found, replayed.
@@ -105,13 +108,14 @@ impl Fs {
             None
         };
         let found = Self::find_journal(&device, &before, options, torn.is_some())?;
-        let (log, first) = match &found {
-            Some(found) => {
-                let log = start_log(&device, &before, found, None)?;
-                (Some(log), FIRST_SEQ + u64::from(found.first.get()))
+        let log = match &found {
+            Some(found) if claims != Claims::HeldInFront => {
+                Some(start_log(&device, &before, found, None)?)
             }
-            None => (None, FIRST_SEQ),
+            _ => None,
         };
+        let first = found.as_ref().map_or(0, |found| found.first.get());
+        let first = FIRST_SEQ + u64::from(first);
         // Replay may have put another superblock there.
         let is_replayed = found.as_ref().is_some_and(|found| found.replayed);
         let mut superblock = if is_replayed {
@@ -196,7 +200,7 @@ impl Fs {
             let source = FormatError::new(Structure::Superblock, "journal_inum", 0, expected);
             Error::corrupt(Place::Superblock, source)
         })?;
-        let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
+        let fs = Self::to_look(Arc::clone(device), superblock.clone(), options)?;
         let waits = torn || superblock.needs_recovery();
         if !waits {
             fs.opening_ahead();

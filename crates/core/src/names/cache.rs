@@ -184,12 +184,12 @@ impl Names {
     /// Returns a cache that keeps about as many names as fit `budget` bytes.
     pub(crate) fn new(budget: usize) -> Self {
         let shards = shard_count().max(1);
+        let expected = (budget / BYTES_PER_NAME).min(EXPECTED);
+        // What keeps next to nothing takes next to nothing.
+        let tables = if expected == 0 { 1 } else { TABLES };
         Self {
-            tables: (0..TABLES)
-                .map(|_| {
-                    let expected = (budget / BYTES_PER_NAME).min(EXPECTED) / TABLES;
-                    RcuMap::new(&BUCKET, (shards * 16).max(32)).expecting(expected)
-                })
+            tables: (0..tables)
+                .map(|_| RcuMap::new(&BUCKET, (shards * 16).max(32)).expecting(expected / tables))
                 .collect(),
             queues: PerCpu::new(|_| Mutex::new(&QUEUE, VecDeque::new())),
             per_queue: (budget / BYTES_PER_NAME / shards).max(1),

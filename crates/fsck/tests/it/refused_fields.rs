@@ -479,3 +479,30 @@ fn a_new_inode_is_not_called_unused() {
     let report = judged(&path);
     assert!(report.is_clean(), "{}", problems(&report));
 }
+
+/// e2fsck asks, and with `-n` its exit code does not say so.
+#[test]
+fn numbers_of_64_bits_without_extents_are_a_warning_that_a_repair_mends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let features = "^extents,^64bit,^has_journal,^metadata_csum,^uninit_bg,^resize_inode";
+    // In a single group the first half of a descriptor of 64 bytes is one of 32.
+    mke2fs(
+        &path,
+        4 << 20,
+        &["-t", "ext4", "-b", "1024", "-O", features],
+    );
+    debugfs_write(&path, &["mkdir kept"]);
+    let incompat = std::fs::read(&path).unwrap()[1024 + 0x60];
+    poke(&path, 1024 + 0x60, &[incompat | 0x80]);
+    poke(&path, 1024 + 0xFE, &64u16.to_le_bytes());
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert!(theirs.text().contains("needs extents"), "{theirs}");
+    let report = judged(&path);
+    assert!(report.has(Code::FeatureAlone), "{}", problems(&report));
+    assert!(report.is_clean(), "a warning: {}", problems(&report));
+    repair_whole("64bit alone", &path);
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert!(!theirs.text().contains("needs extents"), "{theirs}");
+    assert!(debugfs(&path, "stat kept").contains("directory"));
+}

@@ -1,7 +1,6 @@
 //! How the free space lies: the figure for fragmentation.
 
 use super::Alloc;
-use super::buddy::Buddy;
 use super::fixed::{Fixed, FixedBuilder};
 use crate::volume::Volume;
 use crate::{InPlace, Place, Result};
@@ -53,20 +52,22 @@ impl FreeExtents {
     /// When the device fails, or descriptors or bitmaps break the format.
     pub fn of(volume: &Volume, alloc: Option<&Alloc>) -> Result<Self> {
         let mut found = Self::default();
-        for_each_free_run(volume, alloc, |run| found.add(run.end - run.start))?;
+        let all = |_| true;
+        for_each_free_run(volume, alloc, all, |run| found.add(run.end - run.start))?;
         Ok(found)
     }
 }
 
-/// Calls `visit` with each run of free blocks, as block numbers in ascending order, by the bitmaps
-/// as they are on the device, or will be with what has changed since. A run lies within one block
-/// group.
+/// Calls `visit` with each run of free blocks of the groups that are `wanted`, as block numbers in
+/// ascending order, by the bitmaps as they are on the device, or will be with what has changed
+/// since. A run lies within one block group.
 ///
 /// # Errors
 /// When the device fails, or descriptors or bitmaps break the format.
 pub fn for_each_free_run(
     volume: &Volume,
     alloc: Option<&Alloc>,
+    wanted: impl Fn(Group) -> bool,
     mut visit: impl FnMut(Range<u64>),
 ) -> Result<()> {
     let geometry = volume.geometry();
@@ -74,7 +75,9 @@ pub fn for_each_free_run(
     let mut descs = Vec::new();
     volume.for_each_group(|group, desc| {
         fixed.add(group, desc, geometry.inode_table_blocks());
-        descs.push((group, *desc));
+        if wanted(group) {
+            descs.push((group, *desc));
+        }
     })?;
     let fixed = fixed.finish(geometry)?;
     for (group, desc) in descs {
@@ -86,9 +89,11 @@ pub fn for_each_free_run(
             None => stored_block_bitmap(volume, group, &desc, &fixed)?,
         };
         let bits = geometry.cluster_bits();
-        for run in Buddy::of_used(&used, clusters).runs(0..clusters) {
-            let block = |cluster: u32| first + (u64::from(cluster) << bits);
-            visit(block(run.start)..block(run.end));
+        let block = |cluster: u32| first + (u64::from(cluster) << bits);
+        let mut at = 0;
+        while let Some(start) = bitmap::next_clear(&used, at, clusters) {
+            at = bitmap::next_set(&used, start, clusters).unwrap_or(clusters);
+            visit(block(start)..block(at));
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ use extant_sync::{
     CountedAtomicU32, LockClass, Mutex, MutexGuard, PerCpu, Rank, RmwClass, ShardedCounter,
 };
 use std::collections::VecDeque;
+use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -373,7 +374,11 @@ fn share_of_memory() -> usize {
 
 /// Bytes of memory that the machine has.
 fn installed_memory() -> usize {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    // It stands in the first line.
+    let mut text = [0; 256];
+    let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut text));
+    let text = text.get(..read.unwrap_or(0)).unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
     let kib = text
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
