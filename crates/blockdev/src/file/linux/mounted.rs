@@ -1,34 +1,55 @@
 //! Image files that the kernel has mounted through a loop device.
 //!
 //! The kernel takes no lock on the file behind a loop device, so it is asked which devices there
-//! are (`/sys/block/loop*/loop/backing_file`) and what is mounted of them. As good as it goes:
+//! are (`/proc/partitions`, `/sys/block/loop*/loop/backing_file`) and what is mounted of them. As good as it goes:
 //! where the system does not say, a mount is not seen.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where the system has a folder for each disk.
+const BLOCKS: &str = "/sys/block";
 
 /// Whether a file system on a loop device over this file, or on a partition of it, is mounted.
 pub(super) fn is_loop_mounted(file: &Metadata) -> bool {
-    let Ok(devices) = fs::read_dir("/sys/block") else {
-        return false;
-    };
-    devices.flatten().any(|device| {
-        let name = device.file_name();
-        let is_loop = name.to_str().is_some_and(|name| name.starts_with("loop"));
-        is_loop && is_backed_by(&device.path(), file) && is_mounted(&device.path())
-    })
+    let mut devices = loop_devices().into_iter();
+    devices.any(|device| is_backed_by(&device, file) && is_mounted(&device))
 }
 
 /// The loop device that stands on this file, mounted or not.
 pub(super) fn loop_device_of(file: &Metadata) -> Option<String> {
-    let devices = fs::read_dir("/sys/block").ok()?;
-    devices.flatten().find_map(|device| {
-        let name = device.file_name().into_string().ok()?;
-        let found = name.starts_with("loop") && is_backed_by(&device.path(), file);
-        found.then(|| format!("/dev/{name}"))
+    let mut devices = loop_devices().into_iter();
+    let found = devices.find(|device| is_backed_by(device, file))?;
+    Some(format!("/dev/{}", found.file_name()?.to_str()?))
+}
+
+/// The folders of the loop devices that may stand on a file. Most systems have many that stand on
+/// nothing, which have no size: a single file lists the others.
+fn loop_devices() -> Vec<PathBuf> {
+    let blocks = Path::new(BLOCKS);
+    if let Ok(partitions) = fs::read_to_string("/proc/partitions") {
+        let names = loops_in(&partitions);
+        return names.map(|name| blocks.join(name)).collect();
+    }
+    let devices = fs::read_dir(blocks).into_iter().flatten().flatten();
+    let is_loop = |name: &OsStr| name.as_encoded_bytes().starts_with(b"loop");
+    let loops = devices.filter(|device| is_loop(&device.file_name()));
+    loops.map(|device| device.path()).collect()
+}
+
+/// The loop devices among disks and their partitions.
+fn loops_in(partitions: &str) -> impl Iterator<Item = &str> {
+    let names = partitions.lines().filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        fields.nth(3)
+    });
+    names.filter(|name| {
+        let number = name.strip_prefix("loop");
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
     })
 }
 
@@ -74,6 +95,15 @@ fn is_claimed(device: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loop_devices_are_told_from_their_partitions_and_from_others() {
+        let partitions = "major minor  #blocks  name\n\n   7        0       1024 loop0\n \
+                          259        0        512 loop0p1\n   7       12       4096 loop12\n \
+                          254        0  268435456 vda\n";
+        let found: Vec<_> = loops_in(partitions).collect();
+        assert_eq!(found, ["loop0", "loop12"]);
+    }
 
     #[test]
     fn mounts_are_told_by_the_number_of_their_device() {
