@@ -187,6 +187,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether to read something again costs no more than to copy it, since the device is memory or
+    /// the system keeps what was read: what is needed once need not be kept elsewhere. The default
+    /// is no.
+    fn keeps_what_is_read(&self) -> bool {
+        false
+    }
+
     /// The first range at or after byte `from`, and before byte `end`, that may hold anything but
     /// zeroes; `None` if there is none. The default knows no holes.
     ///

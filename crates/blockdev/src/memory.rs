@@ -256,6 +256,10 @@ impl BlockDevice for MemoryDevice {
         Some(self)
     }
 
+    fn keeps_what_is_read(&self) -> bool {
+        true
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.size);
         Ok(self.find(from, end, true).map(|start| {

@@ -197,6 +197,10 @@ impl BlockDevice for WindowDevice {
         self.inner.is_served()
     }
 
+    fn keeps_what_is_read(&self) -> bool {
+        self.inner.keeps_what_is_read()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.len);
         if from >= end {

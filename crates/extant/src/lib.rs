@@ -68,6 +68,7 @@
 //! | `io-uring` | no | direct transfers through io_uring, on Linux; without it each is a system call |
 //! | `tracing` | no | what goes wrong where no call can say it, and what replay did, as events of the crate `tracing` |
 //! | `mkfs` | no | making file systems: [`Filesystem::format`](crate::Filesystem), and the module `mkfs` |
+//! | `mkfs-formats` | no | making them in formats of disks: the module `container` |
 //! | `check` | no | checking and repairing: `Filesystem::check`, and the module `check` |
 //! | `tar` | no | putting tar archives into a file system: the module `import`; taking them out ([`export::to_tar`]) needs no feature |
 //! | `mend` | no | reading a damaged file system as a repair would leave it |
@@ -82,12 +83,15 @@
 //! | `path` | from a path to an inode: symbolic links, `..`, limits |
 //! | `file` | [`File`] |
 //! | `read_dir` | [`ReadDir`]: one directory |
+//! | `name_reader` | [`NameReader`]: many directories, by their inode numbers |
 //! | `walk` | [`Walk`]: everything below a directory |
 //! | `directories` | [`ListedDirectory`]: the directories of a tree, each with all that is in it |
 //! | `copy` | copying a file inside a file system |
 //! | `canonical` | paths without symbolic links, `.` and `..` |
 //! | `glob` | [`Glob`]: paths that match a pattern |
 //! | `format` | making file systems (feature `mkfs`) |
+//! | `like` | [`Like`](crate::Like): an older image that a new one shall be like (feature `mkfs`) |
+//! | `container` | making images in formats of disks (feature `mkfs-formats`) |
 //! | `check` | checking and repairing them (feature `check`) |
 //! | `import` | putting tar archives into a file system (feature `tar`) |
 //! | `gather` | vectored transfers in few calls, for devices that have none |
@@ -191,6 +195,8 @@ mod change;
 #[cfg(feature = "check")]
 pub mod check;
 pub mod compare;
+#[cfg(feature = "mkfs-formats")]
+pub mod container;
 mod copy;
 pub mod device;
 mod directories;
@@ -206,10 +212,13 @@ mod glob;
 #[cfg(feature = "tar")]
 pub mod import;
 mod into_device;
+#[cfg(feature = "mkfs")]
+mod like;
 #[cfg(feature = "mend")]
 pub mod mend;
 mod metadata;
 mod mount;
+mod name_reader;
 mod open_options;
 mod path;
 #[cfg(feature = "verity")]
@@ -260,7 +269,10 @@ pub use file::File;
 pub use filesystem::Filesystem;
 pub use freeze::Frozen;
 pub use glob::Glob;
+#[cfg(feature = "mkfs")]
+pub use like::Like;
 pub use metadata::Metadata;
+pub use name_reader::NameReader;
 pub use open_options::OpenOptions;
 #[cfg(feature = "verity")]
 pub use protect::FsVerityOptions;

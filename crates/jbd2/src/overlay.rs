@@ -333,6 +333,10 @@ impl BlockDevice for ReplayedDevice {
         self.inner.is_served()
     }
 
+    fn keeps_what_is_read(&self) -> bool {
+        self.inner.keeps_what_is_read()
+    }
+
     fn logical_sector(&self) -> u32 {
         self.inner.logical_sector()
     }

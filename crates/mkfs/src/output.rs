@@ -287,6 +287,13 @@ impl Output {
         &*self.device
     }
 
+    /// Puts a device over the one that is written to, such as one that counts what is written.
+    #[must_use]
+    pub fn over(mut self, over: impl FnOnce(SharedDevice) -> SharedDevice) -> Self {
+        self.device = over(Arc::clone(&self.device));
+        self
+    }
+
     /// Returns whether everything not written reads as zeros.
     #[must_use]
     pub fn is_zeroed(&self) -> bool {

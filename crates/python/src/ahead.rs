@@ -4,8 +4,8 @@
 //! does so only for a file system that is open for reading: in another one, what the caller changes
 //! while it walks would be missed. It never takes the GIL, so it may be waited for with it.
 
-use crate::walk::Listed;
-use extant::Filesystem;
+use crate::walk::{Dir, Listed};
+use extant::{Filesystem, NameReader};
 use std::collections::HashMap;
 use std::fmt;
 use std::process;
@@ -39,16 +39,18 @@ pub(crate) struct Desk {
 
 #[derive(Default)]
 struct State {
-    /// Paths that come next, the first last.
-    plan: Vec<Vec<u8>>,
+    /// Directories that come next, the first last.
+    plan: Vec<Dir>,
     /// What the thread reads now.
-    under_way: Option<Vec<u8>>,
-    ready: HashMap<Vec<u8>, extant::Result<Listed>>,
+    under_way: Option<Dir>,
+    ready: HashMap<Dir, extant::Result<Listed>>,
     /// Bytes of what is ready.
     bytes: usize,
     /// Memory to be used again: what one thread allocates and the other frees makes both wait for
     /// the allocator.
     spare: Vec<Listed>,
+    /// What the walk reads with, while it does not read.
+    reader: Option<NameReader>,
     /// The thread waits for `wanted`.
     is_idle: bool,
     /// Somebody waits for `done`.
@@ -70,13 +72,13 @@ impl fmt::Debug for Desk {
 }
 
 impl State {
-    fn put(&mut self, path: Vec<u8>, listed: extant::Result<Listed>) {
+    fn put(&mut self, dir: Dir, listed: extant::Result<Listed>) {
         self.bytes += listed.as_ref().map_or(0, Listed::bytes);
-        self.ready.insert(path, listed);
+        self.ready.insert(dir, listed);
     }
 
-    fn take(&mut self, path: &[u8]) -> Option<extant::Result<Listed>> {
-        let listed = self.ready.remove(path)?;
+    fn take(&mut self, dir: &Dir) -> Option<extant::Result<Listed>> {
+        let listed = self.ready.remove(dir)?;
         self.bytes -= listed.as_ref().map_or(0, Listed::bytes);
         Some(listed)
     }
@@ -94,6 +96,7 @@ impl Desk {
 
     /// What the thread does until it is to end.
     fn work(&self, fs: &Filesystem) {
+        let mut reader = fs.name_reader();
         let mut state = self.lock();
         while !state.is_ending {
             let next = if state.bytes < READY {
@@ -101,7 +104,7 @@ impl Desk {
             } else {
                 None
             };
-            let Some(path) = next else {
+            let Some(dir) = next else {
                 state.is_idle = true;
                 state = self
                     .wanted
@@ -110,13 +113,13 @@ impl Desk {
                 state.is_idle = false;
                 continue;
             };
-            state.under_way = Some(path.clone());
+            state.under_way = Some(dir.clone());
             let spare = state.spare.pop().unwrap_or_default();
             drop(state);
-            let listed = Listed::read(fs, &path, spare);
+            let listed = Listed::read(fs, &mut reader, &dir, spare);
             state = self.lock();
             state.under_way = None;
-            state.put(path, listed);
+            state.put(dir, listed);
             if state.is_awaited {
                 state.is_awaited = false;
                 self.done.notify_all();
@@ -131,6 +134,7 @@ impl Desk {
         }
         let mut state = self.lock();
         state.is_ending = true;
+        state.reader = None;
         self.wanted.notify_all();
         while !state.has_ended {
             state.is_awaited = true;
@@ -187,11 +191,11 @@ impl Ahead {
     }
 
     /// Whether a directory is planned, read now, or ready.
-    pub(crate) fn knows(&self, path: &[u8]) -> bool {
+    pub(crate) fn knows(&self, dir: &Dir) -> bool {
         let state = self.desk.lock();
-        state.ready.contains_key(path)
-            || state.under_way.as_deref() == Some(path)
-            || state.plan.last().is_some_and(|first| first == path)
+        state.ready.contains_key(dir)
+            || state.under_way.as_ref() == Some(dir)
+            || state.plan.last().is_some_and(|first| first == dir)
     }
 
     /// How many directories are planned or ready.
@@ -202,20 +206,20 @@ impl Ahead {
 
     /// Says what comes after the directory that the walk enters now, the first first. Of what is
     /// ready all else is forgotten.
-    pub(crate) fn plan<'a>(&self, now: &[u8], next: impl Iterator<Item = &'a [u8]>) {
+    pub(crate) fn plan<'a>(&self, now: &Dir, next: impl Iterator<Item = &'a Dir>) {
         let mut state = self.desk.lock();
         let state = &mut *state;
         let mut before = std::mem::take(&mut state.ready);
         state.plan.clear();
         state.bytes = 0;
-        if let Some((path, listed)) = before.remove_entry(now) {
-            state.put(path, listed);
+        if let Some((dir, listed)) = before.remove_entry(now) {
+            state.put(dir, listed);
         }
-        for path in next.take(PLANNED) {
-            if let Some((path, listed)) = before.remove_entry(path) {
-                state.put(path, listed);
-            } else if state.under_way.as_deref() != Some(path) {
-                state.plan.push(path.to_vec());
+        for dir in next.take(PLANNED) {
+            if let Some((dir, listed)) = before.remove_entry(dir) {
+                state.put(dir, listed);
+            } else if state.under_way.as_ref() != Some(dir) {
+                state.plan.push(dir.clone());
             }
         }
         state.plan.reverse();
@@ -236,21 +240,19 @@ impl Ahead {
 
     /// Reads a directory, or gives it if it has been read. While the thread reads just that, the
     /// caller reads what comes behind it.
-    pub(crate) fn read(&self, fs: &Filesystem, path: &[u8]) -> extant::Result<Listed> {
+    pub(crate) fn read(&self, fs: &Filesystem, dir: &Dir) -> extant::Result<Listed> {
         let mut state = self.desk.lock();
         loop {
-            if let Some(listed) = state.take(path) {
+            if let Some(listed) = state.take(dir) {
                 if state.is_idle && !state.plan.is_empty() {
                     self.desk.wanted.notify_all();
                 }
                 return listed;
             }
-            if state.under_way.as_deref() != Some(path) {
+            if state.under_way.as_ref() != Some(dir) {
                 // It is read here, and by nobody else.
-                state.plan.retain(|planned| planned != path);
-                let spare = state.spare.pop().unwrap_or_default();
-                drop(state);
-                return Listed::read(fs, path, spare);
+                state.plan.retain(|planned| planned != dir);
+                return self.read_here(fs, state, dir).1;
             }
             let next = if state.bytes < READY {
                 state.plan.pop()
@@ -258,10 +260,8 @@ impl Ahead {
                 None
             };
             if let Some(next) = next {
-                let spare = state.spare.pop().unwrap_or_default();
-                drop(state);
-                let listed = Listed::read(fs, &next, spare);
-                state = self.desk.lock();
+                let (now, listed) = self.read_here(fs, state, &next);
+                state = now;
                 state.put(next, listed);
             } else {
                 state.is_awaited = true;
@@ -272,6 +272,26 @@ impl Ahead {
                     .unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+
+    /// Reads a directory in this thread, while others may use the state.
+    fn read_here<'a>(
+        &'a self,
+        fs: &Filesystem,
+        mut state: MutexGuard<'a, State>,
+        dir: &Dir,
+    ) -> (MutexGuard<'a, State>, extant::Result<Listed>) {
+        let spare = state.spare.pop().unwrap_or_default();
+        let reader = state.reader.take();
+        drop(state);
+        let mut reader = reader.unwrap_or_else(|| fs.name_reader());
+        let listed = Listed::read(fs, &mut reader, dir, spare);
+        let mut state = self.desk.lock();
+        // What is kept would keep the file system open.
+        if !state.is_ending {
+            state.reader = Some(reader);
+        }
+        (state, listed)
     }
 }
 

@@ -37,24 +37,28 @@ pub(crate) struct Name<'a> {
 impl Names {
     /// Reads a directory.
     pub(crate) fn read(fs: &Filesystem, path: &Path) -> extant::Result<Self> {
-        Self::default().refilled(fs, path)
-    }
-
-    /// Reads a directory into the memory of another, which is not needed any more.
-    pub(crate) fn refilled(self, fs: &Filesystem, path: &Path) -> extant::Result<Self> {
-        let mut names = self;
-        names.bytes.clear();
-        names.entries.clear();
+        let mut names = Self::default();
         fs.for_each_name(path, |name, ino, file_type| {
-            names.bytes.extend_from_slice(name);
-            names.entries.push(Named {
-                end: names.bytes.len(),
-                ino,
-                file_type,
-            });
+            names.push(name, ino, file_type);
             ControlFlow::Continue(())
         })?;
         Ok(names)
+    }
+
+    /// Makes room for the names of another directory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    /// Adds a name.
+    pub(crate) fn push(&mut self, name: &[u8], ino: u32, file_type: Option<FileType>) {
+        self.bytes.extend_from_slice(name);
+        self.entries.push(Named {
+            end: self.bytes.len(),
+            ino,
+            file_type,
+        });
     }
 
     /// How many bytes of memory it has.

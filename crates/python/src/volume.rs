@@ -101,6 +101,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether nobody can change it through this: a number stays that of one file.
+    pub(crate) fn is_still(&self) -> bool {
+        !self.is_writable
+    }
+
     /// Begins to read ahead of a walk, where nobody can change what is read, and no Python has to
     /// run for it.
     pub(crate) fn read_ahead(&self, fs: &Filesystem) -> Option<Ahead> {

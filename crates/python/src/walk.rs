@@ -5,12 +5,13 @@ use crate::call::outside;
 use crate::names::Names;
 use crate::path::{ImagePath, Text, bytes_of, give, join};
 use crate::volume::Shared;
-use extant::{FileType, Filesystem};
+use extant::{FileType, Filesystem, NameReader};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,13 +45,28 @@ struct State {
 struct Given {
     path: Vec<u8>,
     dirs: Py<PyList>,
-    links: HashSet<Vec<u8>>,
+    below: Below,
 }
 
 #[derive(Debug)]
 enum Step {
-    Enter(Vec<u8>),
+    Enter(Dir),
     Give(Py<PyTuple>),
+}
+
+/// A directory that is to be entered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Dir {
+    pub(crate) path: Vec<u8>,
+    /// Its number, where it stays the same and the caller cannot have meant another.
+    pub(crate) ino: Option<u32>,
+}
+
+/// What is known about the directories in a directory.
+#[derive(Debug, Default)]
+struct Below {
+    inos: HashMap<Vec<u8>, u32>,
+    links: HashSet<Vec<u8>>,
 }
 
 /// Directories that a walk enters before a thread reads ahead of it.
@@ -63,7 +79,7 @@ pub(crate) struct Listed {
     /// For each name, whether it leads to a directory.
     is_dir: Vec<bool>,
     dirs: usize,
-    links: HashSet<Vec<u8>>,
+    below: Below,
 }
 
 impl Listed {
@@ -93,12 +109,51 @@ impl Listed {
     }
 
     /// Reads a directory into the memory of another, which is not needed any more.
-    pub(crate) fn read(fs: &Filesystem, path: &[u8], spare: Self) -> extant::Result<Self> {
-        let names = spare.names.refilled(fs, as_path(path))?;
-        let (mut links, mut is_dirs) = (HashSet::new(), spare.is_dir);
-        is_dirs.clear();
+    pub(crate) fn read(
+        fs: &Filesystem,
+        reader: &mut NameReader,
+        dir: &Dir,
+        spare: Self,
+    ) -> extant::Result<Self> {
+        let mut listed = spare;
+        listed.clear();
+        if !listed.by_number(reader, dir) {
+            listed.clear();
+            fs.for_each_name(as_path(&dir.path), |name, ino, file_type| {
+                listed.names.push(name, ino, file_type);
+                ControlFlow::Continue(())
+            })?;
+        }
+        listed.look(fs, &dir.path);
+        Ok(listed)
+    }
+
+    fn clear(&mut self) {
+        self.names.clear();
+        self.is_dir.clear();
+        self.below = Below::default();
+    }
+
+    /// Reads the names of a directory by its number. Returns `false` if that cannot be: why is
+    /// said where it is read by its path.
+    fn by_number(&mut self, reader: &mut NameReader, dir: &Dir) -> bool {
+        dir.ino.is_some_and(|ino| {
+            let read = reader.for_each_name(ino, as_path(&dir.path), |name, ino, file_type| {
+                self.names.push(name, ino, file_type);
+                ControlFlow::Continue(())
+            });
+            read.is_ok()
+        })
+    }
+
+    /// Finds out which names lead to directories.
+    fn look(&mut self, fs: &Filesystem, path: &[u8]) {
+        let (names, below) = (&self.names, &mut self.below);
         let is_dir = names.iter().map(|name| match name.file_type {
-            Some(FileType::Directory) => true,
+            Some(FileType::Directory) => {
+                below.inos.insert(name.bytes.to_vec(), name.ino);
+                true
+            }
             Some(FileType::Symlink) | None => {
                 let at = join(path, name.bytes);
                 let is_dir = fs.metadata(as_path(&at)).is_ok_and(|found| found.is_dir());
@@ -109,21 +164,14 @@ impl Listed {
                         .is_ok_and(|found| found.is_symlink()),
                 };
                 if is_dir && is_link() {
-                    links.insert(name.bytes.to_vec());
+                    below.links.insert(name.bytes.to_vec());
                 }
                 is_dir
             }
             Some(_) => false,
         });
-        is_dirs.extend(is_dir);
-        let is_dir = is_dirs;
-        let dirs = is_dir.iter().filter(|is_dir| **is_dir).count();
-        Ok(Self {
-            names,
-            is_dir,
-            dirs,
-            links,
-        })
+        self.is_dir.extend(is_dir);
+        self.dirs = self.is_dir.iter().filter(|is_dir| **is_dir).count();
     }
 }
 
@@ -146,7 +194,10 @@ impl Walk {
             follow_links,
             on_error,
             state: Mutex::new(Some(State {
-                steps: vec![Step::Enter(top.bytes().to_vec())],
+                steps: vec![Step::Enter(Dir {
+                    path: top.bytes().to_vec(),
+                    ino: None,
+                })],
                 ..State::default()
             })),
         }
@@ -169,7 +220,7 @@ impl Walk {
         steps: &mut Vec<Step>,
         path: &[u8],
         dirs: &Bound<'_, PyList>,
-        links: &HashSet<Vec<u8>>,
+        below: &Below,
     ) -> PyResult<()> {
         for dir in dirs.iter().rev() {
             let name = if let Ok(text) = dir.cast::<PyString>() {
@@ -177,15 +228,19 @@ impl Walk {
             } else {
                 dir.cast::<PyBytes>()?.as_bytes().to_vec()
             };
-            if self.follow_links || !links.contains(&name) {
-                steps.push(Step::Enter(join(path, &name)));
+            if self.follow_links || !below.links.contains(&name) {
+                let ino = below.inos.get(&name).copied();
+                steps.push(Step::Enter(Dir {
+                    path: join(path, &name),
+                    ino: ino.filter(|_| self.shared.is_still()),
+                }));
             }
         }
         Ok(())
     }
 
     /// Has a thread read the directories that come next, where nothing can change them.
-    fn go_ahead(&self, state: &mut State, fs: &Filesystem, now: &[u8]) {
+    fn go_ahead(&self, state: &mut State, fs: &Filesystem, now: &Dir) {
         if state.ahead.is_none() && state.entered == ALONE {
             state.ahead = self.shared.read_ahead(fs);
         }
@@ -195,7 +250,7 @@ impl Walk {
         };
         let next = || {
             state.steps.iter().rev().filter_map(|step| match step {
-                Step::Enter(path) => Some(path.as_slice()),
+                Step::Enter(dir) => Some(dir),
                 Step::Give(_) => None,
             })
         };
@@ -211,22 +266,22 @@ impl Walk {
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         if let Some(given) = state.given.take() {
             let dirs = given.dirs.bind(py);
-            self.enter(&mut state.steps, &given.path, dirs, &given.links)?;
+            self.enter(&mut state.steps, &given.path, dirs, &given.below)?;
         }
         loop {
-            let path = match state.steps.pop() {
+            let dir = match state.steps.pop() {
                 None => return Ok(None),
                 Some(Step::Give(tuple)) => return Ok(Some(tuple.into_bound(py))),
-                Some(Step::Enter(path)) => path,
+                Some(Step::Enter(dir)) => dir,
             };
             let fs = self.shared.fs()?;
             state.entered += 1;
-            self.go_ahead(state, &fs, &path);
+            self.go_ahead(state, &fs, &dir);
             let listed = {
-                let (path, ahead) = (&path, state.ahead.as_ref());
+                let (dir, ahead) = (&dir, state.ahead.as_ref());
                 outside(py, move || match ahead {
-                    Some(ahead) => ahead.read(&fs, path),
-                    None => Listed::read(&fs, path, Listed::default()),
+                    Some(ahead) => ahead.read(&fs, dir),
+                    None => Listed::read(&fs, &mut fs.name_reader(), dir, Listed::default()),
                 })
             };
             let mut listed = match listed {
@@ -241,7 +296,8 @@ impl Walk {
             };
             let dirs = listed.of(py, true, self.is_bytes)?;
             let files = listed.of(py, false, self.is_bytes)?;
-            let links = std::mem::take(&mut listed.links);
+            let below = std::mem::take(&mut listed.below);
+            let path = dir.path;
             if let Some(ahead) = &state.ahead {
                 ahead.give_back(listed);
             }
@@ -257,12 +313,12 @@ impl Walk {
                 state.given = Some(Given {
                     path,
                     dirs: dirs.unbind(),
-                    links,
+                    below,
                 });
                 return Ok(Some(tuple));
             }
             state.steps.push(Step::Give(tuple.unbind()));
-            self.enter(&mut state.steps, &path, &dirs, &links)?;
+            self.enter(&mut state.steps, &path, &dirs, &below)?;
         }
     }
 }

@@ -298,6 +298,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-core",
             "extant-blockdev",
             "extant-format",
+            "extant-formats",
             "extant-fsck",
             "extant-host",
             "extant-image",

@@ -20,6 +20,9 @@ const READ_AHEAD: u64 = 64;
 /// Most of them where several requests are under way at once.
 const READ_FAR_AHEAD: u64 = 1024;
 
+/// Bytes that a listing around the cache reads at once.
+const AROUND_BYTES: u64 = 128 << 10;
+
 /// A directory of no more blocks comes as a whole where a request is a message to a server.
 const MOST_AT_ONCE: u64 = 32;
 /// Bytes from the first of its blocks to the last that come with one request.
@@ -237,6 +240,69 @@ impl<'a> Directory<'a> {
             };
         }
         Ok(None)
+    }
+
+    /// Calls `visit` with the blocks that are not holes, in order, until it breaks. They come by
+    /// way of `memory`, around the cache: for a file system that does not change.
+    pub(super) fn for_each_block_around<B>(
+        &self,
+        memory: &mut Vec<u8>,
+        mut visit: impl FnMut(Lblk, &[u8]) -> Result<ControlFlow<B>>,
+    ) -> Result<Option<B>> {
+        let size = self.fs.block_size();
+        let most = (AROUND_BYTES / u64::from(size.bytes())).max(1);
+        // As in `for_each_block`.
+        let mut budget = self.fs.geometry().blocks_count();
+        for run in Runs::over(self.fs, self.inode, 0..self.blocks()) {
+            let run = run?;
+            let Target::Written(first) = run.target else {
+                continue;
+            };
+            let mut at = 0;
+            while at < run.len {
+                let count = (run.len - at).min(most);
+                budget = (budget.checked_sub(count)).ok_or_else(|| self.too_large())?;
+                let from = Pblk::new(first.get().saturating_add(at));
+                let is_read = self.read_around(from, count, memory);
+                for i in 0..count {
+                    let lblk = Lblk::new(run.lblk.get().saturating_add((at + i) as u32));
+                    let pblk = Pblk::new(from.get().saturating_add(i));
+                    let piece = i as usize * size.len()..(i as usize + 1) * size.len();
+                    let flow = match memory.get(piece).filter(|_| is_read) {
+                        Some(block) => {
+                            let place = Place::FileBlock(self.inode.ino(), lblk);
+                            self.check()(block).in_place(place)?;
+                            visit(lblk, block)?
+                        }
+                        // Says which of them cannot be read, and why.
+                        None => visit(lblk, &self.block_at(lblk, pblk)?)?,
+                    };
+                    if let ControlFlow::Break(value) = flow {
+                        return Ok(Some(value));
+                    }
+                }
+                at += count;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads blocks that follow each other. Returns `false` if not all of them can be read.
+    fn read_around(&self, first: Pblk, count: u64, memory: &mut Vec<u8>) -> bool {
+        let size = self.fs.block_size();
+        let physical = self.fs.physical();
+        let Some(offset) = size.offset_of(first) else {
+            return false;
+        };
+        if first.get() < physical.start || first.get().saturating_add(count) > physical.end {
+            return false;
+        }
+        let len = count as usize * size.len();
+        if memory.len() < len {
+            memory.resize(len, 0);
+        }
+        let memory = memory.get_mut(..len).unwrap_or_default();
+        self.fs.device().read_at(offset, memory).is_ok()
     }
 
     /// Asks for the written blocks of `runs` before they are needed one by one.

@@ -63,6 +63,7 @@ pub(crate) use insert::{insert, insert_credits};
 pub use listing::readdir_live;
 pub(crate) use lookup::find;
 pub use lookup::{lookup, parent};
+pub(crate) use readdir::readdir_around;
 pub use readdir::{Cookie, readdir};
 pub(crate) use remove::{is_empty, remove, remove_credits, replace, set_parent};
 pub(crate) use state::DirState;

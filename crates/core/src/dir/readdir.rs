@@ -5,6 +5,7 @@ use super::block::{Directory, found};
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use crate::{InPlace, Place, Result};
+use extant_format::Lblk;
 use extant_format::dir::entries;
 use extant_format::inline_data::{BLOCK_SHIFT, PARENT_LEN};
 use std::ops::ControlFlow;
@@ -65,26 +66,56 @@ pub fn readdir<B>(
     }
     let log2 = fs.block_size().log2();
     directory.for_each_block(from.0 >> log2..u64::MAX, |lblk, block| {
-        let start = u64::from(lblk.get()) << log2;
-        for entry in entries(block, &directory.layout) {
-            let entry = entry.in_place(Place::FileBlock(dir.ino(), lblk))?;
-            let Some(ino) = entry.ino else { continue };
-            if start + (entry.offset as u64) < from.0 {
-                continue;
-            }
-            let found = found(ino, entry.file_type);
-            let flow = visit(Entry {
-                name: entry.name,
-                ino,
-                file_type: found.file_type,
-                next: Cookie(start + (entry.offset + entry.rec_len) as u64),
-            });
-            if flow.is_break() {
-                return Ok(flow);
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        list_block(&directory, lblk, block, from, &mut visit)
     })
+}
+
+/// Lists as [`readdir`] does, from the beginning, a directory of a file system that does not
+/// change: around the cache, by way of `memory`.
+///
+/// # Errors
+/// As for [`readdir`].
+pub(crate) fn readdir_around<B>(
+    fs: &Fs,
+    dir: &Inode,
+    memory: &mut Vec<u8>,
+    mut visit: impl FnMut(Entry<'_>) -> ControlFlow<B>,
+) -> Result<Option<B>> {
+    let directory = Directory::new(fs, dir)?;
+    if dir.is_inline() {
+        return list_inline(&directory, Cookie::START, visit);
+    }
+    directory.for_each_block_around(memory, |lblk, block| {
+        list_block(&directory, lblk, block, Cookie::START, &mut visit)
+    })
+}
+
+/// Lists the entries of a block, those from `from` on.
+fn list_block<B>(
+    dir: &Directory<'_>,
+    lblk: Lblk,
+    block: &[u8],
+    from: Cookie,
+    visit: &mut impl FnMut(Entry<'_>) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>> {
+    let start = u64::from(lblk.get()) << dir.fs.block_size().log2();
+    for entry in entries(block, &dir.layout) {
+        let entry = entry.in_place(Place::FileBlock(dir.inode.ino(), lblk))?;
+        let Some(ino) = entry.ino else { continue };
+        if start + (entry.offset as u64) < from.0 {
+            continue;
+        }
+        let flow = visit(Entry {
+            name: entry.name,
+            ino,
+            file_type: found(ino, entry.file_type).file_type,
+            next: Cookie(start + (entry.offset + entry.rec_len) as u64),
+        });
+        if flow.is_break() {
+            return Ok(flow);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 fn list_inline<B>(

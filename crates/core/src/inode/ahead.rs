@@ -19,16 +19,12 @@ impl Fs {
         };
         let located = |ino| geometry.locate_inode(ino).ok();
         self.groups_ahead(missing().filter_map(located).map(|at| at.group));
-        let window = u64::from(READAHEAD_BYTES >> self.block_size().log2()).max(1);
         let mut windows: Vec<Range<u64>> = Vec::new();
         for ino in missing() {
-            let (Some(at), Ok((block, _))) = (located(ino), self.locate_inode(ino)) else {
-                continue;
-            };
-            let first = block.get().saturating_sub(at.table_block.into());
-            let end = first.saturating_add(geometry.inode_table_blocks().into());
-            let aligned = block.get() / window * window;
-            let range = aligned.max(first)..aligned.saturating_add(window).min(end);
+            let located = self.locate_inode(ino);
+            let window =
+                located.and_then(|(block, _)| self.table_window(ino, block, READAHEAD_BYTES));
+            let Ok(range) = window else { continue };
             if windows.last() != Some(&range) {
                 windows.push(range);
             }

@@ -317,6 +317,19 @@ impl Fs {
         Ok(first.max(table.start)..first.saturating_add(more).min(table.end))
     }
 
+    /// The aligned window of so many bytes that the block of an inode is in, as far as it lies in
+    /// the inode table.
+    ///
+    /// # Errors
+    /// When there is no such inode.
+    pub(super) fn table_window(&self, ino: Ino, block: Pblk, bytes: u32) -> Result<Range<u64>> {
+        let table = self.inode_table_around(ino, block)?;
+        let window = u64::from(bytes >> self.block_size().log2()).max(1);
+        let aligned = block.get() / window * window;
+        let end = aligned.saturating_add(window);
+        Ok(aligned.max(table.start)..end.min(table.end))
+    }
+
     /// The blocks of the inode table that the block of an inode is in.
     #[inline]
     fn inode_table_around(&self, ino: Ino, block: Pblk) -> Result<Range<u64>> {
@@ -355,6 +368,17 @@ impl Fs {
     pub(super) fn parse_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
         let disk = self.parse_record(ino, slot)?;
         self.check_named(ino, disk, slot)
+    }
+
+    /// Reads an inode that a directory gives a name from its slot of the inode table.
+    ///
+    /// # Errors
+    /// As for [`Fs::named_inode`].
+    pub(super) fn parse_named_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
+        self.check_number_named(ino)?;
+        let inode = self.parse_inode(ino, slot)?;
+        self.check_content_named(&inode)?;
+        Ok(inode)
     }
 
     /// Parses the record in a slot whose checksum is known to be right.

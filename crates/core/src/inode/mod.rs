@@ -15,6 +15,7 @@
 //! | `orphan` | inodes that a crash must not leave behind |
 //! | `bulkstat` | every inode of the file system, in parallel, through the cache or around it |
 //! | `scan` | every inode of a group, straight from the inode table |
+//! | `window` | a part of an inode table, around the cache |
 //! | `baseline` | unimproved forms, to compare with |
 //!
 //! # Invariants
@@ -37,6 +38,7 @@ mod lock;
 mod orphan;
 mod scan;
 mod table;
+mod window;
 
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
@@ -52,6 +54,7 @@ pub(crate) use orphan::{CapturedSlots, Membership, ORPHAN_BLOCKS};
 pub use orphan::{OrphanStats, Orphans};
 pub use scan::GroupInodes;
 pub use table::Table;
+pub(crate) use window::TableWindow;
 
 use extant_format::checksum::Crc32c;
 pub use extant_format::inode::{DeviceNumber, FileType, Mode, Timestamp};

@@ -309,6 +309,10 @@ impl BlockDevice for Guarded {
         self.inner.is_served()
     }
 
+    fn keeps_what_is_read(&self) -> bool {
+        self.inner.keeps_what_is_read()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         self.inner.next_data(from, end)
     }

@@ -14,7 +14,7 @@
 //! | [`read`], [`stream`] | `pread`, copying a file out |
 //! | [`read_seal`] | `FS_IOC_READ_VERITY_METADATA` |
 //! | [`seek_data`], [`seek_hole`], [`extents`], [`allocated`] | `lseek`, `FIEMAP` |
-//! | [`readdir`] | `getdents`, by cookie |
+//! | [`readdir`], [`DirReader`] | `getdents`, by cookie, and of many directories |
 //! | [`in_flight`], [`parallel_reads`], [`takes_streams`], [`inodes_ahead`], [`content_ahead`], [`making_ahead`], [`whole_ahead`], [`write_behind`], [`read_together`] | none: hints before a walk and between files, and reading many small files at once |
 //! | [`readlink`] | `readlink` |
 //! | [`open`], [`access`], [`search`] | whether `open`, `access` and `chdir` are allowed |
@@ -51,6 +51,7 @@ mod ahead;
 mod bulkstat;
 mod copy_range;
 mod create;
+mod dir_reader;
 mod fallocate;
 mod flags;
 mod fsync;
@@ -98,6 +99,7 @@ pub use ahead::{
 pub use bulkstat::{bulkstat, bulkstat_fold};
 pub use copy_range::copy_range;
 pub use create::create;
+pub use dir_reader::DirReader;
 pub use fallocate::{collapse_range, fallocate, insert_range, punch_hole, zero_range};
 pub use flags::{CHANGEABLE, changeable, chattr};
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};

@@ -1,6 +1,8 @@
 //! Listing and walking.
 
-use crate::support::{Image, plan};
+use crate::support::{Blank, Image, plan};
+use extant::{FileType, Filesystem};
+use extant_testkit::oracle::debugfs;
 use extant_testkit::plan::{Content, TreePlan};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -184,4 +186,128 @@ fn beside_a_deep_tree_little_is_looked_at_before_it_is_told() {
     // The root and lost+found too.
     assert_eq!(told, 6000 + 40 + 2);
     assert!(most <= 3 * 1024, "{most} wait");
+}
+
+type Names = Vec<(Vec<u8>, u32, Option<FileType>)>;
+
+/// What a directory lists, and how that ends, by its path and by its number.
+fn by_path_and_number(fs: &Filesystem, path: &str, ino: u32) -> [(Names, Option<i32>); 2] {
+    let (mut by_path, mut by_number) = (Names::new(), Names::new());
+    let ended = fs.for_each_name(path, |name, ino, kind| {
+        by_path.push((name.to_vec(), ino, kind));
+        ControlFlow::Continue(())
+    });
+    // The window that a reader keeps is that of another directory.
+    let mut reader = fs.name_reader();
+    let root = fs.metadata("/").unwrap().ino();
+    let _ = reader.for_each_name(root, "/", |_, _, _| ControlFlow::Break(()));
+    let numbered = reader.for_each_name(ino, path, |name, ino, kind| {
+        by_number.push((name.to_vec(), ino, kind));
+        ControlFlow::Continue(())
+    });
+    let errno = |ended: extant::Result<()>| ended.err().map(|e| e.errno());
+    [(by_path, errno(ended)), (by_number, errno(numbered))]
+}
+
+/// Compares all directories of a file system. Returns how many names there are.
+fn compare_all(fs: &Filesystem) -> usize {
+    let mut names = 0;
+    for entry in fs.walk("/").unwrap() {
+        let entry = entry.unwrap();
+        if entry.metadata().is_dir() {
+            let path = entry.path().display().to_string();
+            let [by_path, by_number] = by_path_and_number(fs, &path, entry.metadata().ino());
+            assert!(by_path == by_number, "{path}");
+            names += by_path.0.len();
+        }
+    }
+    names
+}
+
+/// Those of one block, with an index, in their inodes, and of blocks of several sizes; with what
+/// waits in a journal; on a file system that is read and on one that is written.
+#[test]
+fn directories_list_the_same_by_their_numbers() {
+    let mut tree = plan();
+    for dir in 0..17 {
+        tree.dir(format!("many-{dir}"));
+        for file in 0..dir * dir {
+            tree.file(format!("many-{dir}/{file} of them"), Content::empty());
+        }
+    }
+    for options in [
+        &[][..],
+        &[
+            "-b",
+            "1024",
+            "-I",
+            "128",
+            "-O",
+            "^metadata_csum,^64bit,^extent,^filetype",
+        ],
+        &["-b", "1024", "-O", "inline_data,^dir_index", "-I", "512"],
+    ] {
+        let image = Image::with(&tree, 64, options);
+        assert!(compare_all(&image.open()) > 1_400, "{options:?}");
+        let fs = Filesystem::open_writable(&image.path).unwrap();
+        fs.create_dir("/new").unwrap();
+        fs.write("/new/file", "new").unwrap();
+        fs.sync().unwrap();
+        assert!(compare_all(&fs) > 1_400);
+        // As a crash leaves it.
+        let copy = image.dir.path().join("copy");
+        std::fs::copy(&image.path, &copy).unwrap();
+        let replayed = Filesystem::open(&copy).unwrap();
+        assert_eq!(compare_all(&replayed), compare_all(&fs));
+        let new = replayed.metadata("/new").unwrap().ino();
+        assert_eq!(by_path_and_number(&replayed, "/new", new)[1].0.len(), 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_listed_by_number_is_told_as_by_path() {
+    let image = Blank::new(16);
+    let fs = image.open_writable();
+    fs.create_dir("/large").unwrap();
+    for number in 0..400 {
+        fs.write(format!("/large/{number:0200}"), "").unwrap();
+    }
+    let (large, root) = (fs.metadata("/large").unwrap(), fs.metadata("/").unwrap());
+    fs.close().unwrap();
+    let fs = Filesystem::open(image.path()).unwrap();
+    let listed = by_path_and_number(&fs, "/large", large.ino());
+    assert!(listed[0] == listed[1] && listed[0].0.len() == 400);
+    let file = listed[0].0[0].1;
+    let mut reader = fs.name_reader();
+    let mut errno = |ino| {
+        let done = reader.for_each_name(ino, "/", |_, _, _| ControlFlow::Continue(()));
+        done.err().map(|e| e.errno())
+    };
+    assert_eq!(errno(file), Some(extant::errno::ENOTDIR));
+    assert_eq!(errno(root.ino()), None);
+    // The journal, one that is free, and numbers that no inode has.
+    for ino in [8, 4000, 0, u32::MAX] {
+        assert!(errno(ino).is_some(), "{ino}");
+    }
+    // A block in the middle is overwritten: what stands before it is listed, then the error.
+    let blocks = debugfs(image.path(), "blocks /large");
+    let blocks: Vec<usize> = (blocks.split_whitespace())
+        .map(|block| block.parse().unwrap())
+        .collect();
+    let mut broken = std::fs::read(image.path()).unwrap();
+    let block_size = fs.statfs().unwrap().block_size.len();
+    broken[blocks[blocks.len() / 2] * block_size + 100] ^= 1;
+    let fs = Filesystem::open_device(broken, extant::MountOptions::read_only()).unwrap();
+    let [by_path, by_number] = by_path_and_number(&fs, "/large", large.ino());
+    let count = by_path.0.len();
+    assert!(by_path.1.is_some() && count > 0 && count < 400, "{count}");
+    assert!(by_path == by_number);
+    drop(fs);
+    // For a caller that may not see everything there are paths alone.
+    let fs = Filesystem::open(image.path()).unwrap();
+    let theirs = fs.on_behalf_of(extant::Caller::new(1000, 1000));
+    let refused = theirs
+        .name_reader()
+        .for_each_name(root.ino(), "/", |_, _, _| ControlFlow::Continue(()));
+    assert_eq!(refused.unwrap_err().errno(), extant::errno::EPERM);
 }

@@ -439,6 +439,10 @@ impl BlockDevice for FileDevice {
         self.preferred_io
     }
 
+    fn keeps_what_is_read(&self) -> bool {
+        self.direct.is_none()
+    }
+
     /// 4 to a disk, and past the system's cache; through it a file is written by one at a time.
     fn parallel_writes(&self) -> usize {
         if self.block_special || self.direct.is_some() {

@@ -322,6 +322,10 @@ impl BlockDevice for FileDevice {
         }
         self.set_len(size)
     }
+
+    fn keeps_what_is_read(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
