@@ -6,9 +6,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// What `--help` says about `cargo xtask instructions`.
 pub(crate) const HELP: &str = "\
-Count the instructions of single operations under valgrind (crates/bench/benches/instructions.rs) and compare
-them with crates/bench/benches/instructions.tsv: an operation may grow by 5% at most, a
-commit, which varies more, by 10%.
+Count the instructions of single operations under valgrind (crates/instructions/benches/instructions.rs) and compare
+them with instructions.tsv beside it: an operation may grow by 5% at most, a commit, which varies more, by 10%.
 
 Usage: cargo xtask instructions [--record]
 
@@ -21,7 +20,7 @@ recorded with nothing is compared, and that is said. Needs valgrind; installs gu
 
 /// The one whose version gungraun asks for.
 const RUNNER_VERSION: &str = "0.20.0";
-const RECORDED: &str = "crates/bench/benches/instructions.tsv";
+const RECORDED: &str = "crates/instructions/benches/instructions.tsv";
 
 /// Growth that fails, in percent.
 const MAY_GROW: f64 = 5.0;
@@ -72,16 +71,7 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
     }
     let runner = runner(root)?;
     let output = cargo(root)
-        .args([
-            "bench",
-            "--locked",
-            "-p",
-            "extant-bench",
-            "--bench",
-            "instructions",
-            "--features",
-            "valgrind",
-        ])
+        .args(["bench", "--locked", "-p", "extant-instructions"])
         .env("GUNGRAUN_RUNNER", runner)
         .env("CARGO_TERM_COLOR", "never")
         .stderr(Stdio::inherit())
@@ -225,13 +215,9 @@ fn runner(root: &Path) -> Result<PathBuf, String> {
     if !found.is_some_and(|version| version.contains(RUNNER_VERSION)) {
         println!("installing gungraun-runner {RUNNER_VERSION} into target/tools");
         let status = cargo(root)
-            .args([
-                "install",
-                "--quiet",
-                "--locked",
-                "gungraun-runner",
-                "--version",
-            ])
+            // It starts valgrind and reads what that wrote: to optimise it takes longer than that.
+            .args(["install", "--quiet", "--locked", "--debug"])
+            .args(["gungraun-runner", "--version"])
             .arg(RUNNER_VERSION)
             .arg("--root")
             .arg(&tools)

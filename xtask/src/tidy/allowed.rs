@@ -223,6 +223,7 @@ pub(super) const ADAPTERS: &[&str] = &[
 pub(super) const UNPUBLISHED: &[&str] = &[
     "extant-bench",
     "extant-fuzz-targets",
+    "extant-instructions",
     "extant-python",
     "extant-testkit",
     "extant-wasm",
@@ -378,6 +379,15 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-rescue",
             "extant-serve",
             "extant-verity",
+        ],
+    ),
+    (
+        "extant-instructions",
+        &[
+            "extant-blockdev",
+            "extant-core",
+            "extant-format",
+            "extant-mkfs",
         ],
     ),
     (
