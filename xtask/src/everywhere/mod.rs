@@ -37,8 +37,8 @@ Options:
   --list        Print the steps and do none
   --no-record   Do not write the page
 
-Without a STEP all are run. A step that needs what is not there is skipped and says so; its row then stays as it was,
-if it has passed before.";
+Without a STEP all are run. A step that needs what is not there is skipped and says so, in its row too, unless that
+tells of a day when it passed.";
 
 /// The page.
 const PAGE: &str = "docs/dev/everywhere.md";
@@ -196,7 +196,11 @@ fn take(site: &Site<'_>, step: &Step, record: bool) -> bool {
         }
         Ok(Outcome::Skipped(why)) => {
             println!("SKIPPED: {}: {why}", step.name);
-            Ok(())
+            if record {
+                keep_skipped(site.root, step.name, why)
+            } else {
+                Ok(())
+            }
         }
         Err(why) => {
             println!("{} ({seconds:.1} s): FAILED: {why}", step.name);
@@ -214,14 +218,44 @@ fn take(site: &Site<'_>, step: &Step, record: bool) -> bool {
 
 /// Puts what a step saw into its row of the page.
 fn keep(root: &Path, name: &str, seen: &str, versions: &str, seconds: f64) -> Done<()> {
+    let seconds = format!("{seconds:.0}");
+    change_row(root, name, |_| Some([seen, versions, &seconds]))
+}
+
+/// Puts why a step was not done into its row of the page, if it was never done.
+fn keep_skipped(root: &Path, name: &str, why: &str) -> Done<()> {
+    let seen = format!("{NOT_RUN}: {why}");
+    change_row(root, name, |row| {
+        has_not_run(row).then_some([&seen, "", ""])
+    })
+}
+
+/// Begins what is seen of a step that was not done.
+const NOT_RUN: &str = "not run";
+
+/// Whether a row is that of a step that was never done.
+fn has_not_run(row: &str) -> bool {
+    let seen = row.split('|').nth(2).unwrap_or_default();
+    seen.trim().starts_with(NOT_RUN)
+}
+
+/// Writes the row of a step anew, if there is something to say: what was seen, versions, seconds.
+fn change_row<'a>(
+    root: &Path,
+    name: &str,
+    say: impl FnOnce(&str) -> Option<[&'a str; 3]>,
+) -> Done<()> {
     let path = root.join(PAGE);
     let page = fs::read_to_string(&path).map_err(|e| format!("{PAGE}: {e}"))?;
+    let old = row(&page, name).ok_or(format!("{PAGE} has no row for {name}"))?;
+    let Some(cells) = say(old) else {
+        return Ok(());
+    };
     let date = succeed(Command::new("date").arg("+%Y-%m-%d"))?;
     let (date, build) = (date.trim(), record::build(root)?);
-    let (seen, versions) = (cell(seen), cell(versions));
-    let row = format!("| `{name}` | {seen} | {date}, {build} | {versions} | {seconds:.0} |");
-    let new = with_row(&page, name, &row).ok_or(format!("{PAGE} has no row for {name}"))?;
-    fs::write(&path, new).map_err(|e| format!("{PAGE}: {e}"))
+    let [seen, versions, seconds] = cells.map(cell);
+    let row = format!("| `{name}` | {seen} | {date}, {build} | {versions} | {seconds} |");
+    fs::write(&path, with_row(&page, name, &row)).map_err(|e| format!("{PAGE}: {e}"))
 }
 
 /// Text that stands in one cell of a table.
@@ -230,16 +264,21 @@ fn cell(text: &str) -> String {
     text.join(" ").replace('|', "\\|")
 }
 
-/// The page with another row for a step, which has one.
-fn with_row(page: &str, name: &str, row: &str) -> Option<String> {
+/// The row of a step.
+fn row<'a>(page: &'a str, name: &str) -> Option<&'a str> {
     let start = row_start(name);
-    page.lines().find(|line| line.starts_with(&start))?;
+    page.lines().find(|line| line.starts_with(&start))
+}
+
+/// The page with another row for a step.
+fn with_row(page: &str, name: &str, row: &str) -> String {
+    let start = row_start(name);
     let mut new = String::with_capacity(page.len() + row.len());
     for line in page.lines() {
         let line = if line.starts_with(&start) { row } else { line };
         let _ = writeln!(new, "{line}");
     }
-    Some(new)
+    new
 }
 
 fn row_start(name: &str) -> String {
@@ -248,7 +287,7 @@ fn row_start(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{PAGE, STEPS, cell, row_start, with_row};
+    use super::{PAGE, STEPS, cell, has_not_run, row, row_start, with_row};
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
@@ -269,9 +308,19 @@ mod tests {
     #[test]
     fn a_row_takes_the_place_of_its_own_and_of_no_other() {
         let page = "| step |\n| `a` | old |\n| `ab` | old |\n";
-        let new = with_row(page, "a", "| `a` | new |").unwrap();
+        let new = with_row(page, "a", "| `a` | new |");
         assert_eq!(new, "| step |\n| `a` | new |\n| `ab` | old |\n");
-        assert_eq!(with_row(page, "b", "| `b` | new |"), None);
+        assert_eq!(row(&new, "a"), Some("| `a` | new |"));
+        assert_eq!(row(page, "b"), None);
+    }
+
+    #[test]
+    fn a_row_of_a_step_that_passed_is_told_from_one_that_did_not_run() {
+        assert!(has_not_run("| `a` | not run yet | | | |"));
+        assert!(has_not_run("| `a` | not run: b is missing | today | | |"));
+        assert!(!has_not_run(
+            "| `a` | 3 tests pass, c was not run | today | | 1 |"
+        ));
     }
 
     #[test]

@@ -154,20 +154,18 @@ fn of_each(
             }
             Err(why) => {
                 println!("SKIPPED: {}: {why}", target.name);
-                skipped.push(target.name);
+                skipped.push(format!("{} ({why})", target.name));
             }
         }
     }
+    let skipped = skipped.join(", ");
     if done.is_empty() {
-        return Ok(Outcome::Skipped(format!(
-            "no standard library of {} is there: rustup target add NAME",
-            skipped.join(", ")
-        )));
+        return Ok(Outcome::Skipped(skipped));
     }
     let mut seen = done.join(", ");
     if !skipped.is_empty() {
-        seen.push_str("; not there: ");
-        seen.push_str(&skipped.join(", "));
+        seen.push_str("; not: ");
+        seen.push_str(&skipped);
     }
     let versions = site.version(toolchain.cargo(site.root).arg("--version"))?;
     Ok(Outcome::Passed { seen, versions })
