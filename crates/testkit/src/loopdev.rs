@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,8 +25,12 @@ pub enum Access {
 pub struct LoopDevice {
     path: PathBuf,
     // Open until drop: with autoclear, the last close detaches the image.
-    device: File,
+    device: Option<File>,
+    image: PathBuf,
 }
+
+/// How often a device that was let go is looked at, every 5 ms.
+const DETACHING_PATIENCE: u32 = 200;
 
 /// How often another process may take the free device before us.
 const RACES_TOLERATED: u32 = 200;
@@ -66,7 +71,13 @@ impl LoopDevice {
                 ioctl::configure_loop(device.as_fd(), &backing, offset, flags).map(|()| device)
             });
             match configured {
-                Ok(device) => return Ok(LoopDevice { path, device }),
+                Ok(device) => {
+                    return Ok(LoopDevice {
+                        path,
+                        device: Some(device),
+                        image: std::fs::canonicalize(image)?,
+                    });
+                }
                 // Somebody else was faster: ask for another one.
                 Err(e) if is_race(&e) => last = Some(e),
                 Err(e) => return Err(e),
@@ -83,14 +94,33 @@ impl LoopDevice {
 
     /// Returns the open device.
     pub fn file(&self) -> &File {
-        &self.device
+        self.device
+            .as_ref()
+            .expect("it is open until it is dropped")
+    }
+
+    /// Whether the image is still attached.
+    fn is_attached(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default();
+        let attached = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let image = std::fs::read(attached).unwrap_or_default();
+        image.trim_ascii_end() == self.image.as_os_str().as_bytes()
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         // Autoclear does this at the last close; asking for it covers kernels that drop the flag.
-        let _ = ioctl::clear_loop(self.device.as_fd());
+        let _ = ioctl::clear_loop(self.file().as_fd());
+        self.device = None;
+        // A program that another thread is about to start holds the device open until it runs.
+        // Meanwhile the image is in use.
+        for _ in 0..DETACHING_PATIENCE {
+            if !self.is_attached() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

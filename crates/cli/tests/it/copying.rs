@@ -1,6 +1,6 @@
 //! `cp`: out of an image, and nothing lost on the way.
 
-use crate::support::{Place, as_mke2fs_keeps, extant, faithful, small_plan};
+use crate::support::{Place, as_mke2fs_keeps, copy_of_the_command, extant, faithful, small_plan};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::Content;
 use extant_testkit::torture::TortureSpec;
@@ -137,7 +137,7 @@ fn a_user_who_is_not_root_gets_a_copy_and_a_note() {
     std::fs::create_dir(place.join("public")).unwrap();
     std::fs::set_permissions(place.join("public"), all).unwrap();
     let binary = place.join("extant");
-    std::fs::copy(env!("CARGO_BIN_EXE_extant"), &binary).unwrap();
+    copy_of_the_command(&binary);
     let output = tool("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
         .arg(&binary)

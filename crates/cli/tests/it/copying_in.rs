@@ -1,8 +1,8 @@
 //! `cp` into an image: from the host, within it, and from another.
 
 use crate::support::{
-    Place, as_mke2fs_keeps, change, copy_of, extant, extant_with, faithful, seen_by_linux,
-    small_plan,
+    Place, as_mke2fs_keeps, change, copy_of, copy_of_the_command, extant, extant_with, faithful,
+    seen_by_linux, small_plan,
 };
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, NodeKind, TreePlan};
@@ -435,7 +435,7 @@ fn no_privilege_is_needed_to_give_files_away_in_an_image() {
     let image = empty_image(&place, "fs.img", 16 << 20);
     std::fs::write(place.join("file"), "content").unwrap();
     let binary = place.join("extant");
-    std::fs::copy(env!("CARGO_BIN_EXE_extant"), &binary).unwrap();
+    copy_of_the_command(&binary);
     tool("chmod")
         .args(["755", place.path().to_str().unwrap()])
         .ok();

@@ -203,7 +203,7 @@ pub(crate) fn ordinary_user(place: &Place, program: &str) -> Tool {
         std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("it is ours");
         std::fs::create_dir(&public).expect("a directory");
         std::os::unix::fs::chown(&public, Some(65534), Some(65534)).expect("root may");
-        std::fs::copy(env!("CARGO_BIN_EXE_extant"), place.join("extant")).expect("a copy");
+        copy_of_the_command(&place.join("extant"));
     }
     let program = match program {
         "" => place.arg("extant"),
@@ -214,6 +214,12 @@ pub(crate) fn ordinary_user(place: &Place, program: &str) -> Tool {
         .arg(program)
         .env("HOME", &public)
         .env("TMPDIR", &public)
+}
+
+/// A copy of the command under test, to be run: written by a program of its own, as a process that
+/// another thread begins meanwhile would hold open what this one writes, and such is not run.
+pub(crate) fn copy_of_the_command(copy: &Path) {
+    tool("cp").arg(env!("CARGO_BIN_EXE_extant")).arg(copy).ok();
 }
 
 /// A copy of a file, holes and all.

@@ -196,6 +196,17 @@ fn an_image_that_was_changed_since_or_is_another_one_is_left_alone() {
     assert!(fs::read(&base).unwrap() == before);
 }
 
+/// A file that takes all the room there is, to the last block.
+fn filled(path: &Path) -> fs::File {
+    let mut file = fs::File::create(path).unwrap();
+    // What a large write leaves goes to smaller ones.
+    for len in [64 << 10, 4 << 10, 512] {
+        while file.write_all(&vec![1; len]).is_ok() {}
+    }
+    file.sync_all().unwrap();
+    file
+}
+
 #[test]
 fn what_cannot_be_kept_is_not_done() {
     require!(Root);
@@ -218,9 +229,7 @@ fn what_cannot_be_kept_is_not_done() {
     ] {
         // What is there takes more room than is left.
         let filler = mount.join("filler");
-        let mut file = fs::File::create(&filler).unwrap();
-        while file.write_all(&[1; 512]).is_ok() && file.sync_data().is_ok() {}
-        drop(file);
+        drop(filled(&filler));
         let code = if command[0] == "resize" { 8 } else { 1 };
         let run = extant([command, &["--undo", &undo]].concat()).fails(code);
         assert!(run.stderr.contains("Nothing is changed"), "{}", run.stderr);
@@ -233,8 +242,7 @@ fn what_cannot_be_kept_is_not_done() {
     }
     // There is room for its beginning alone: the image is not longer afterwards.
     let filler = mount.join("filler");
-    let mut file = fs::File::create(&filler).unwrap();
-    while file.write_all(&[1; 512]).is_ok() && file.sync_data().is_ok() {}
+    let file = filled(&filler);
     let len = file.metadata().unwrap().len();
     file.set_len(len - (10 << 10)).unwrap();
     file.sync_all().unwrap();

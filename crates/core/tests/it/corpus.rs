@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an ordinary run may go on starting images. `EXTANT_CORPUS=all` takes them all.
-const BUDGET: Duration = Duration::from_secs(40);
+const BUDGET: Duration = Duration::from_secs(12);
 
 #[test]
 fn every_kind_of_image_reads_as_the_kernel_shows_it() {

@@ -173,6 +173,32 @@ impl BlockDevice for Taken {
     }
 }
 
+/// How many runs go on at once. Each waits for the next renewal of its claim, and does nothing
+/// meanwhile.
+const AT_ONCE: u64 = 10;
+
+/// What comes of each number, from 0 on.
+fn from_0<T: Send>(run: impl Fn(u64) -> T + Sync) -> impl Iterator<Item = (u64, T)> {
+    let run = Arc::new(run);
+    let firsts = (0..).step_by(AT_ONCE as usize);
+    firsts.flat_map(move |first| of_each(first..first + AT_ONCE, &*run))
+}
+
+/// What comes of each of these numbers.
+fn of_each<T: Send>(
+    numbers: impl IntoIterator<Item = u64>,
+    run: &(impl Fn(u64) -> T + Sync),
+) -> Vec<(u64, T)> {
+    thread::scope(|scope| {
+        let numbers = numbers.into_iter();
+        let runs: Vec<_> = numbers
+            .map(|nth| (nth, scope.spawn(move || run(nth))))
+            .collect();
+        let ended = runs.into_iter();
+        ended.map(|(nth, run)| (nth, run.join().unwrap())).collect()
+    })
+}
+
 /// Also what goes into the log of the file system and into blocks that were free: they may be the
 /// other host's by now.
 #[test]
@@ -186,12 +212,14 @@ fn a_claim_that_is_lost_while_changes_are_prepared_stops_the_writes() {
         let (start, script) = over_large(&shape, bytes);
         let before = tree(&start.content);
         let (mut unchanged, mut waiting) = (0, 0);
-        for nth in [1, 2, 3, 4, 5, 6, 7, 9, 14, 30] {
+        let run = |nth| {
             let taken = Taken::over(&start.content, u64::MAX);
             let changes = staged(Arc::<Taken>::clone(&taken));
             perform(&Extant::default(), &changes, &script);
             taken.take_with(nth);
-            let committed = changes.commit();
+            (changes.commit(), taken)
+        };
+        for (nth, (committed, taken)) in of_each([1, 2, 3, 4, 5, 6, 7, 9, 14, 30], &run) {
             let about = format!("{}, {nth}: {committed:?}", shape.name);
             let Some(writes) = taken.since() else {
                 committed.unwrap();
@@ -214,11 +242,13 @@ fn a_claim_that_is_lost_stops_the_writes_and_leaves_changes_that_wait_or_none() 
     let (start, script) = over_large(&PROTECTED, 5000);
     let before = tree(&start.content);
     let mut waiting = Vec::new();
-    for nth in 0.. {
+    let run = |nth| {
         let taken = Taken::over(&start.content, nth);
         let changes = staged(Arc::<Taken>::clone(&taken));
         perform(&Extant::default(), &changes, &script);
-        let committed = changes.commit();
+        (changes.commit(), taken)
+    };
+    for (nth, (committed, taken)) in from_0(run) {
         let Some(writes) = taken.since() else {
             committed.unwrap();
             break;
@@ -242,9 +272,11 @@ fn a_claim_that_is_lost_stops_the_writes_and_leaves_changes_that_wait_or_none() 
     let mmp = superblock.block_size().offset_of(mmp).unwrap();
     left.write(mmp + 4, &CLEAN.to_le_bytes());
     let mut stopped = 0;
-    for nth in 0.. {
+    let run = |nth| {
         let taken = Taken::over(&left, nth);
-        let opened = Fs::open(Arc::<Taken>::clone(&taken), options());
+        (Fs::open(Arc::<Taken>::clone(&taken), options()), taken)
+    };
+    for (nth, (opened, taken)) in from_0(run) {
         let Some(writes) = taken.since() else {
             opened.unwrap().close().unwrap();
             break;
