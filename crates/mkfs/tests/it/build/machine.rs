@@ -40,7 +40,9 @@ fn the_same_in_the_image(root: &Path) {
 #[test]
 fn usr_share_comes_back_as_it_is() {
     require!(KernelExt4);
-    the_same_in_the_image(Path::new("/usr/share"));
+    // A part of it has links, compressed files and deep folders as well.
+    let part = if in_full() { "" } else { "doc" };
+    the_same_in_the_image(&Path::new("/usr/share").join(part));
 }
 
 #[test]
