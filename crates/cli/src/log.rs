@@ -64,6 +64,18 @@ pub(crate) fn start(path: Option<&Path>, is_read: bool, point: &Path) -> Outcome
     tracing::subscriber::set_global_default(log).map_err(Failure::new)
 }
 
+/// Tells the system's log of an error that ended the mount on this directory, which nobody else
+/// hears of.
+pub(crate) fn tell_system(point: &Path, message: &str) {
+    if let Some(system) = SystemLog::connect() {
+        // It has no other place to be told.
+        let _ = system.tell(
+            Level::ERROR,
+            &format!("{}: {message}", Escaped::path(point)),
+        );
+    }
+}
+
 /// How much was told so far, in the text format of Prometheus.
 pub(crate) fn counts() -> String {
     let told = TOLD.lock().unwrap_or_else(|e| e.into_inner());

@@ -95,17 +95,41 @@ fn what_a_mount_in_the_background_tells_is_in_the_journal() {
         sync \"$dir/file\" || :
         $extant umount \"$dir\" || :",
     );
-    let mut said = vec![0; 64 << 10];
-    let len = journal.recv(&mut said).expect("something is told");
-    let said = String::from_utf8_lossy(&said[..len]).into_owned();
+    let heard = || {
+        let mut said = vec![0; 64 << 10];
+        let len = journal.recv(&mut said).expect("something is told");
+        let said = String::from_utf8_lossy(&said[..len]).into_owned();
+        assert!(
+            said.starts_with("PRIORITY=3\nSYSLOG_IDENTIFIER=extant\n"),
+            "{said:?}"
+        );
+        let (_, message) = said.split_once("MESSAGE\n").expect("there is a message");
+        message.to_owned()
+    };
+    let directory = format!("{}: ", mount.point().display());
+    let message = heard();
     assert!(
-        said.starts_with("PRIORITY=3\nSYSLOG_IDENTIFIER=extant\n"),
-        "{said:?}"
+        message.contains(&directory) && message.contains("bitmap"),
+        "{message:?}"
     );
-    let directory = mount.point().display().to_string();
-    let (_, message) = said.split_once("MESSAGE\n").expect("there is a message");
-    assert!(message.contains(&format!("{directory}: ")), "{said:?}");
-    assert!(message.contains("bitmap"), "{said:?}");
+    // And that it was killed, which its supervisor alone can tell.
+    journal.set_nonblocking(true).unwrap();
+    while journal.recv(&mut [0; 64 << 10]).is_ok() {}
+    journal.set_nonblocking(false).unwrap();
+    with_journal(
+        &mount,
+        "mke2fs -q -F -t ext4 \"$image\"
+        $extant mount \"$image\" \"$dir\"
+        for process in $(pgrep -x extant); do
+            tr '\\0' ' ' < /proc/$process/cmdline | grep -q \"[-]-worker .*$dir\" && kill -9 $process
+        done
+        while $extant mount | grep -q \"$dir\"; do sleep 0.01; done",
+    );
+    let message = heard();
+    assert!(
+        message.contains(&directory) && message.contains("killed"),
+        "{message:?}"
+    );
 }
 
 #[test]

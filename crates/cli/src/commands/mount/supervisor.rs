@@ -24,6 +24,10 @@ use std::time::{Duration, Instant};
 /// How long a worker that is given up has to tell what it has mounted.
 const TO_TELL: Duration = Duration::from_secs(1);
 
+/// What is said when the worker did not end by itself.
+const KILLED: &str = "the process that reads the image was killed; what was synced is in the image, and the next \
+                      mount recovers it";
+
 enum Event {
     Signal,
     /// The carrier has opened the image, or has ended before.
@@ -132,10 +136,12 @@ pub(super) fn supervise(args: &Mount, location: &Whereabouts) -> Outcome {
     match status?.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),
         Some(Ok(code)) => Err(Failure::Code(code)),
-        _ => Err(Failure::new(
-            "the process that reads the image was killed; what was synced is in the image, and the next mount \
-             recovers it",
-        )),
+        _ => {
+            if args.in_background {
+                crate::log::tell_system(&args.point, KILLED);
+            }
+            Err(Failure::new(KILLED))
+        }
     }
 }
 
