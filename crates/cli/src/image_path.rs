@@ -354,8 +354,8 @@ impl ImagePath {
         match (found, wanted) {
             (Some((block, block_size)), _) => Ok(SuperblockChoice::Backup { block, block_size }),
             (None, SuperblockAt::Auto) => Err(Failure::new(format!(
-                "{image}: no backup superblock was found where groups of the usual size begin; if you know the block of \
-                 one, name it with --superblock BLOCK"
+                "{image}: no backup superblock was found where groups begin by the first one, or by \
+                 their usual size; if you know the block of one, name it with --superblock BLOCK"
             ))),
             (None, SuperblockAt::Block(block)) => Err(Failure::new(format!(
                 "{image}: there is no superblock in block {block}, whatever the size of blocks is; --superblock auto \

@@ -177,8 +177,9 @@ pub fn primary_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     })
 }
 
-/// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it
-/// lies in and the size of blocks, or `None` if there is none.
+/// Looks for a sound backup superblock: where groups begin by what the primary superblock says of
+/// their size, sound or not, and then where groups of the usual size begin. Gives the block it lies
+/// in and the size of blocks, or `None` if there is none.
 ///
 /// # Errors
 /// When the device fails.

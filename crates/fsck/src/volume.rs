@@ -167,20 +167,55 @@ pub(crate) fn find_superblock_to_read(device: &dyn BlockDevice) -> Result<Superb
     found.ok_or(e)
 }
 
-/// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that
-/// keep one.
+/// Groups that keep a backup in most file systems, beginning with the first one.
+const WITH_BACKUP: [u32; 5] = [1, 3, 5, 7, 9];
+
+/// Looks for a backup where groups begin by what the primary superblock says of their size, sound
+/// or not, and then where they begin with the usual sizes.
 pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
-    for size in block_sizes() {
-        let per_group = u64::from(size.bytes()) * 8;
-        let first = u64::from(size.log2() == 10);
-        for group in [1, 3, 5, 7, 9] {
-            let block = Pblk::new(first + group * per_group);
-            if let Some(sb) = superblock_at(device, size, block)? {
-                return Ok(Some((sb, block)));
-            }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    read_padded(device, SUPERBLOCK_OFFSET, &mut bytes)?;
+    let usual = block_sizes().flat_map(|size| {
+        let (first, per_group) = (u64::from(size.log2() == 10), u64::from(size.bytes()) * 8);
+        let groups = WITH_BACKUP.into_iter().map(u64::from);
+        groups.map(move |group| (size, Pblk::new(first + group * per_group)))
+    });
+    for (size, block) in told_places(&bytes).into_iter().chain(usual) {
+        if let Some(sb) = superblock_at(device, size, block)? {
+            return Ok(Some((sb, block)));
         }
     }
     Ok(None)
+}
+
+/// Where backups lie by a superblock in which something may be wrong: the size of a group stands
+/// there twice.
+fn told_places(bytes: &[u8; SUPERBLOCK_LEN]) -> Vec<(BlockSize, Pblk)> {
+    let number = |at: usize| {
+        let field = bytes
+            .get(at..at + 4)
+            .and_then(|field| field.try_into().ok());
+        field.map_or(0, u32::from_le_bytes)
+    };
+    let size = number(0x18).checked_add(10).and_then(BlockSize::from_log2);
+    let Some(size) = size.filter(|_| number(0x38) & 0xFFFF == 0xEF53) else {
+        return Vec::new();
+    };
+    let first = u64::from(number(0x14) == 1);
+    let bits = number(0x1C).saturating_sub(number(0x18)).min(31);
+    let sizes = [u64::from(number(0x20)), u64::from(number(0x24)) << bits];
+    // The last two are those of the feature sparse_super2.
+    let groups = [&WITH_BACKUP[..], &[number(0x24C), number(0x250)]].concat();
+    let places = sizes.into_iter().filter(|blocks| *blocks > 0);
+    let places = places.flat_map(|blocks| {
+        let groups = groups.iter().filter(|group| **group > 0);
+        groups.map(move |group| {
+            u64::from(*group)
+                .saturating_mul(blocks)
+                .saturating_add(first)
+        })
+    });
+    places.map(|block| (size, Pblk::new(block))).collect()
 }
 
 /// Looks for a superblock that lies in block `block`, in blocks of the size that it says.

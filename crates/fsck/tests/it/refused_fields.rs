@@ -506,3 +506,31 @@ fn numbers_of_64_bits_without_extents_are_a_warning_that_a_repair_mends() {
     assert!(!theirs.text().contains("needs extents"), "{theirs}");
     assert!(debugfs(&path, "stat kept").contains("directory"));
 }
+
+/// As `e2fsck` looks for it, and where the one field that says the size of groups is wrong as well.
+#[test]
+fn a_backup_is_found_where_groups_have_no_usual_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    for (features, wrong) in [
+        ("meta_bg,^resize_inode", &[(0x28, 0xFFFF)][..]),
+        ("resize_inode", &[(0x28, 0xFFFF), (0x20, 0xFFFF_FFFF)]),
+        ("resize_inode", &[(0x28, 0xFFFF), (0x24, 0)]),
+        ("sparse_super2", &[(0x28, 0xFFFF)]),
+    ] {
+        let options = ["-t", "ext4", "-b", "1024", "-g", "256", "-O", features];
+        mke2fs(&path, 4 << 20, &options);
+        debugfs_write(&path, &["mkdir kept"]);
+        oracle::e2fsck(&path, &["-fy"]);
+        for (at, value) in wrong {
+            poke(&path, 1024 + at, &u32::to_le_bytes(*value));
+        }
+        let device = OpenSpec::read_only(&path).open().unwrap();
+        let (block, size) = extant_fsck::find_backup_superblock(&*device)
+            .unwrap()
+            .unwrap();
+        assert_eq!((block.get(), size.bytes()), (257, 1024), "{features}");
+        repair_whole(features, &path);
+        assert!(debugfs(&path, "stat kept").contains("directory"));
+    }
+}
