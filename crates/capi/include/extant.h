@@ -448,7 +448,11 @@ void extant_glob_close(extant_glob *glob);
 /* Makes a file system. settings are strings "name=value", NULL behind the last; names are the long
  * options of "extant mkfs" (docs/user/build.md), such as "size=1G" or "label=data", and extant(3)
  * lists them. At a path a file comes into being, or is replaced, when it is complete. What is in
- * the place and was not made here is kept (-EEXIST), unless "force=yes" is among the settings. */
+ * the place and was not made here is kept (-EEXIST), unless "force=yes" is among the settings.
+ * "format=vhd" and the other words of docs/user/formats.md that "extant mkfs" makes say what the file
+ * is; without such a setting the extension of its name does (disk.vmdk), and otherwise it is raw.
+ * qcow2 needs a library built with the feature formats (-EOPNOTSUPP). With "like=IMAGE" files keep
+ * the numbers and blocks that they have in an older image, so that little of the new one differs. */
 int extant_mkfs(const char *image, const char *const *settings, const struct extant_watch *watch);
 /* Makes a file system on a device, with the settings of extant_mkfs(): as large as the device,
  * unless they say otherwise. */
@@ -493,7 +497,7 @@ int extant_check_with_journal(const extant_device *device, const extant_device *
  * new file named undo, unless that is NULL. Nothing is written if files that can be read would be
  * lost (-EPERM), unless flags allow it. The work can be ended until it writes. */
 int extant_repair(const extant_device *device, uint32_t flags, const char *undo, const struct extant_watch *watch, extant_report **report);
-/* Takes a repair back, by what it has kept. */
+/* Takes a repair, extant_tune() or extant_resize_with_undo() back, by what it has kept. */
 int extant_revert(const extant_device *device, const char *undo);
 
 #define EXTANT_CHECK_AS_IS 1u  /* without what waits in the journal */
@@ -518,6 +522,10 @@ void extant_report_close(extant_report *report);
  * can be. The device has to have the bytes already; what it has behind a smaller file system
  * may be cut off afterwards. Stores the new size unless now is NULL. */
 int extant_resize(const extant_device *device, uint64_t bytes, const struct extant_watch *watch, uint64_t *now);
+/* Resizes as extant_resize() does, and keeps what was there in a new file named undo, for
+ * extant_revert(). With EXTANT_MINIMUM it goes one round, as that file is of one: the file system
+ * may come out larger than extant_minimum() says. */
+int extant_resize_with_undo(const extant_device *device, uint64_t bytes, const char *undo, const struct extant_watch *watch, uint64_t *now);
 /* Stores the size that extant_resize() with EXTANT_MINIMUM leads to, and changes nothing. */
 int extant_minimum(const extant_device *device, const struct extant_watch *watch, uint64_t *bytes);
 
@@ -525,7 +533,7 @@ int extant_minimum(const extant_device *device, const struct extant_watch *watch
 
 /* Changes settings of the file system on a device: strings as for extant_mkfs(), of which the names
  * are the long options of "extant tune" (docs/user/tune.md), such as "label=data". All are made or
- * none. */
+ * none. With "undo=FILE" what was there is kept in a new file, for extant_revert(). */
 int extant_tune(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
 /* Has the file system on a device, which has no journal, use the one on another device, which
  * "mke2fs -O journal_dev" makes. Linux finds that by its number, major and minor as in st_rdev. */

@@ -5,6 +5,7 @@ use crate::constants::{
     ERROR_NOT_EXT4, ERROR_REFUSED, ERROR_UNSUPPORTED,
 };
 use crate::watch::ECANCELED;
+use extant::container::FormatError;
 use extant::errno::{
     EBADMSG, EBUSY, EEXIST, EINVAL, EIO, ENODATA, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ERANGE, EUCLEAN,
 };
@@ -209,6 +210,11 @@ impl From<BuildError> for Failure {
             BuildError::Output(OutputError::Device(device))
             | BuildError::Write(WriteError::Device(device)) => (device.errno(), ERROR_DEVICE),
             BuildError::Output(OutputError::Appeared { .. }) => (EEXIST, ERROR_REFUSED),
+            BuildError::Output(OutputError::Format(e)) => match e.downcast_ref() {
+                Some(FormatError::Unsupported { .. }) => (EOPNOTSUPP, ERROR_UNSUPPORTED),
+                Some(FormatError::BadSize { .. }) => (EINVAL, ERROR_MISUSE),
+                _ => (EIO, ERROR_DEVICE),
+            },
             other => (of_system(other).unwrap_or(EIO), ERROR_DEVICE),
         };
         Self::new(errno, kind, e.to_string())

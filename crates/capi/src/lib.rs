@@ -9,6 +9,7 @@
 //! | `call` | what a failure becomes: a negative errno, its kind, and a sentence for the thread |
 //! | `checking` | checking, repairing, and taking a repair back |
 //! | `constants` | numbers that the header has as well |
+//! | `container` | images made in formats of disks |
 //! | `device` | devices that C passes |
 //! | `making` | making file systems |
 //! | `open` | opening file systems |
@@ -38,6 +39,7 @@ mod bulk;
 mod call;
 mod checking;
 mod constants;
+mod container;
 mod device;
 mod making;
 mod open;

@@ -1,16 +1,20 @@
 //! Making file systems, at paths and on devices.
 
 use crate::call::Failure;
+use crate::container::Packed;
 use crate::settings::Asked;
 use crate::watch::Watching;
 use extant::image::{How, ImageLocation};
-use extant::{Escaped, SharedDevice};
+use extant::{BlockSize, Escaped, Like, SharedDevice};
 use extant_mkfs::output::{Output, OutputError, Replaces};
 use extant_mkfs::source::{Tree, read_sources};
 use extant_mkfs::standing::{Room, Standing, standing, standing_on};
-use extant_mkfs::{BuildOptions, FormatOptions, Progress, Size, build_into};
+use extant_mkfs::{BuildError, BuildOptions, FormatOptions, Progress, Report, Size, build_into};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Makes a file system at a path; on what is there already, where that is no regular file, or in a
@@ -28,8 +32,11 @@ pub(crate) fn at_path(image: &Path, asked: &Asked, watching: &Watching) -> Resul
         return in_room(&opened, is_part, asked, watching);
     };
     let name = Escaped::path(path);
+    let packed = Packed::asked_for(path, asked.format.as_deref())?;
+    let like = asked.open_like()?;
     let size = match (asked.size, asked.has_source()) {
         (Some(size), _) => size,
+        (None, _) if like.is_some() => Size::Bytes(like.as_ref().map_or(0, Like::size)),
         (None, true) => asked.auto(),
         (None, false) => match fs::metadata(path) {
             Ok(found) if found.len() > 0 => Size::Bytes(found.len()),
@@ -58,7 +65,25 @@ pub(crate) fn at_path(image: &Path, asked: &Asked, watching: &Watching) -> Resul
     };
     let spool = path.parent().filter(|dir| dir.is_dir());
     let tree = asked.tree(spool)?;
-    make(tree.as_ref(), size, 512, into, asked, watching).map_err(|e| e.about(&name))
+    let tree = tree.as_ref();
+    let options = options(tree, like.as_ref(), size, 512, asked)?;
+    let Some(packed) = packed else {
+        let built = build_into(tree, into, &options, watching);
+        return made(built, watching).map_err(|e| e.about(&name));
+    };
+    let second = packed.second_file(path);
+    if let Some(second) = &second {
+        let found = standing(second, None, Some(&asked.identity()))?;
+        refuse(found, asked, &Escaped::path(second))?;
+    }
+    let of_second = match &second {
+        Some(_) if asked.force => Replaces::Anything,
+        Some(second) => Replaces::what_is_at(second),
+        None => Replaces::Nothing,
+    };
+    let replaces = (replaces, of_second);
+    let built = packed.build(path, replaces, tree, &options, watching);
+    made(built, watching).map_err(|e| e.about(&name))
 }
 
 /// Makes a file system on a device.
@@ -77,7 +102,12 @@ fn in_room(
     watching: &Watching,
 ) -> Result<(), Failure> {
     let room = if is_part { Room::Part } else { Room::Device };
+    if asked.format.is_some() {
+        let text = "format is of an image at a path that is made: this one exists";
+        return Err(Failure::invalid(text));
+    }
     let name = device.name();
+    let like = asked.open_like()?;
     let found = standing_on(&**device, room, Some(&asked.identity()))?;
     refuse(found, asked, &name)?;
     let room = device.size();
@@ -92,7 +122,9 @@ fn in_room(
     let into = |size| Ok(Output::in_place_of(&below, size, is_part)?);
     let tree = asked.tree(None)?;
     let sector = device.logical_sector();
-    make(tree.as_ref(), size, sector, into, asked, watching).map_err(|e| e.about(&name))
+    let options = options(tree.as_ref(), like.as_ref(), size, sector, asked)?;
+    let built = build_into(tree.as_ref(), into, &options, watching);
+    made(built, watching).map_err(|e| e.about(&name))
 }
 
 fn refuse(found: Standing, asked: &Asked, name: &dyn std::fmt::Display) -> Result<(), Failure> {
@@ -109,14 +141,14 @@ fn refuse(found: Standing, asked: &Asked, name: &dyn std::fmt::Display) -> Resul
     )))
 }
 
-fn make(
+/// How to build what is asked for.
+fn options(
     tree: Option<&Tree>,
+    like: Option<&Like>,
     size: Size,
     sector: u32,
-    into: impl FnOnce(u64) -> Result<Output, extant_mkfs::BuildError> + Send,
     asked: &Asked,
-    watching: &Watching,
-) -> Result<(), Failure> {
+) -> Result<BuildOptions, Failure> {
     let bytes = match size {
         Size::Bytes(bytes) => bytes,
         Size::Auto(_) => 0,
@@ -130,10 +162,21 @@ fn make(
         }
     };
     format.sector_size = sector;
+    if let Some(like) = like {
+        like.liken(&mut format);
+    }
     asked.apply(&mut format);
+    let block_size = format.block_size.unwrap_or(BlockSize::K4);
     let mut options = BuildOptions::new(format, size).threads(asked.threads);
     options.arrangement = asked.arrangement;
-    let built = build_into(tree, into, &options, watching);
+    if let (Some(like), Some(tree)) = (like, tree) {
+        options.like = Some(Arc::new(like.former(tree, block_size)?));
+    }
+    Ok(options)
+}
+
+/// What came of building.
+fn made(built: Result<Report, BuildError>, watching: &Watching) -> Result<(), Failure> {
     watching.outcome(built.map(|_| ()).map_err(Failure::from))
 }
 
@@ -144,6 +187,15 @@ pub(crate) fn now() -> u64 {
 }
 
 impl Asked {
+    /// Opens the image that the new one shall be like, if there is one.
+    fn open_like(&self) -> Result<Option<Like>, Failure> {
+        let Some(name) = &self.like else {
+            return Ok(None);
+        };
+        let location = ImageLocation::parse(Path::new(OsStr::from_bytes(name)))?;
+        Ok(Some(Like::open(&location, &How::reading())?))
+    }
+
     /// Reads what the file system is filled with, if it is with anything.
     fn tree(&self, spool: Option<&Path>) -> Result<Option<Tree>, Failure> {
         if self.from.is_empty() {

@@ -5,12 +5,13 @@ use crate::call::Failure;
 use crate::tables::{self, Tables};
 use extant::BlockSize;
 use extant::ErrorsBehaviour;
-use extant_format::features::Feature;
+use extant_format::features::{Feature, RoCompat};
 use extant_format::superblock::Superblock;
 use extant_fsck::repair::tune::{self, words as tuned};
 use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile, TableInit};
 use extant_mkfs::source::{
-    Excludes, Normalisation, Owner, Source, SourceOptions, TimePolicy, Timestamp,
+    Excludes, Normalisation, Owner, Platform, Source, SourceOptions, TimePolicy, Timestamp,
+    Whiteouts,
 };
 use extant_mkfs::standing::Identity;
 use extant_mkfs::{Arrangement, FormatOptions, Headroom, Size, words};
@@ -18,6 +19,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A file system that is asked for.
@@ -47,6 +49,14 @@ pub(crate) struct Asked {
     pub(crate) arrangement: Arrangement,
     pub(crate) threads: Option<NonZero<usize>>,
     pub(crate) force: bool,
+    /// The word for the format of the image.
+    pub(crate) format: Option<String>,
+    /// An image that the new one shall be like.
+    pub(crate) like: Option<Vec<u8>>,
+    /// Of users, groups and projects.
+    quotas: Option<[bool; 3]>,
+    platform: Option<Platform>,
+    whiteouts: Option<Whiteouts>,
 }
 
 /// A setting, taken apart.
@@ -196,6 +206,11 @@ impl Asked {
             }
             "threads" => self.threads = NonZero::new(setting.parse()?),
             "force" => self.force = setting.switch()?,
+            "format" => self.format = Some(setting.text()?.to_owned()),
+            "like" => self.like = Some(setting.value.to_vec()),
+            "quota" => self.quotas = Some(setting.read(words::quotas)?),
+            "platform" => self.platform = Some(setting.parse()?),
+            "whiteouts" => self.whiteouts = Some(setting.parse()?),
             _ => return Err(setting.unknown("mkfs")),
         }
         Ok(())
@@ -232,6 +247,8 @@ impl Asked {
         options.excludes =
             Excludes::new(patterns).map_err(|e| Failure::invalid(format!("exclude: {e}")))?;
         options.threads = self.threads;
+        options.platform = self.platform.clone();
+        options.whiteouts = self.whiteouts;
         Ok(options)
     }
 
@@ -255,15 +272,23 @@ impl Asked {
 
     /// Changes what is chosen by default.
     pub(crate) fn apply(&self, format: &mut FormatOptions) {
-        format.block_size = self.block_size;
+        format.block_size = self.block_size.or(format.block_size);
         format.inode_size = self.inode_size.unwrap_or(format.inode_size);
         format.inodes = self.inodes.unwrap_or(format.inodes);
         format.features = self.features.clone();
+        if self.quotas.is_some() {
+            format
+                .features
+                .push(Feature::RoCompat(RoCompat::QUOTA), true);
+            format.quotas = self.quotas;
+        }
         format.profile = self.profile;
         format.journal = self.journal.unwrap_or(format.journal);
         format.reserved_percent = self.reserved_percent;
         format.table_init = self.table_init.unwrap_or(format.table_init);
-        format.label = self.label.clone();
+        if !self.label.is_empty() {
+            format.label = self.label.clone();
+        }
         format.uuid = self.uuid.unwrap_or(format.uuid);
         format.hash_seed = self.hash_seed.unwrap_or(format.hash_seed);
         if let Some(owner) = self.root_owner {
@@ -273,14 +298,23 @@ impl Asked {
     }
 }
 
-/// Reads what is to change of a file system with this superblock.
-pub(crate) fn of_tune(given: &[&[u8]], sb: &Superblock) -> Result<tune::Settings, Failure> {
+/// Reads what is to change of a file system with this superblock, and the file in which what was
+/// there is kept.
+pub(crate) fn of_tune(
+    given: &[&[u8]],
+    sb: &Superblock,
+) -> Result<(tune::Settings, Option<PathBuf>), Failure> {
     let mut settings = tune::Settings::default();
+    let mut undo = None;
     for text in given {
         let setting = Setting::new(text)?;
+        if setting.name == "undo" {
+            undo = Some(PathBuf::from(OsStr::from_bytes(setting.value)));
+            continue;
+        }
         take(&mut settings, &setting, sb)?;
     }
-    Ok(settings)
+    Ok((settings, undo))
 }
 
 fn take(

@@ -11,26 +11,31 @@ use extant_fsck::repair::resize::{self, Size};
 use extant_fsck::repair::tune::{self, Settings, words};
 use extant_fsck::repair::{Options, Plan};
 use extant_fsck::{Severity, primary_superblock};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Times that a file system is made smaller: each makes room for the next.
 const ROUNDS_MAX: u32 = 16;
 
-/// Gives a file system another size in bytes. Returns what it has then.
+/// Gives a file system another size in bytes. Returns what it has then. What was there is kept in a
+/// file, if one is named: that is of one round.
 pub(crate) fn resize(
     device: &SharedDevice,
     bytes: u64,
+    undo: Option<&Path>,
     watching: &Watching,
 ) -> Result<u64, Failure> {
     let block_size = u64::from(primary_superblock(&**device)?.block_size().bytes());
     if bytes != u64::from(MINIMUM) {
         let device = watching.over(device);
-        return Ok(once(&device, Size::Blocks(bytes / block_size), watching)? * block_size);
+        let size = Size::Blocks(bytes / block_size);
+        return Ok(once(&device, size, undo, watching)? * block_size);
     }
-    let mut blocks = once(&watching.over(device), Size::Minimum, watching)?;
-    for _ in 1..ROUNDS_MAX {
+    let mut blocks = once(&watching.over(device), Size::Minimum, undo, watching)?;
+    let rounds = if undo.is_some() { 1 } else { ROUNDS_MAX };
+    for _ in 1..rounds {
         // The rounds before are written: what is left to do is less, and can be left.
-        match once(device, Size::Minimum, watching) {
+        match once(device, Size::Minimum, None, watching) {
             Ok(again) if again < blocks => blocks = again,
             _ => break,
         }
@@ -39,11 +44,16 @@ pub(crate) fn resize(
 }
 
 /// One round. Returns how many blocks there are then.
-fn once(device: &SharedDevice, size: Size, watching: &Watching) -> Result<u64, Failure> {
+fn once(
+    device: &SharedDevice,
+    size: Size,
+    undo: Option<&Path>,
+    watching: &Watching,
+) -> Result<u64, Failure> {
     let planned = resize::plan(Arc::clone(device), size, options(), watching);
     let plan = watching.outcome(planned.map_err(Failure::from))?;
     refuse_unsound(&plan)?;
-    write(&plan, None, watching)?;
+    write(&plan, undo, watching)?;
     Ok(primary_superblock(&*plan.changes.device())?.blocks_count())
 }
 
@@ -73,12 +83,12 @@ pub(crate) fn tune(
     watching: &Watching,
 ) -> Result<(), Failure> {
     let superblock = primary_superblock(&**device)?;
-    let settings = settings::of_tune(given, &superblock)?;
+    let (settings, undo) = settings::of_tune(given, &superblock)?;
     let plan = planned(device, &settings, watching)?;
     if plan.changes.is_empty()? {
         return Ok(());
     }
-    write(&plan, None, watching)
+    write(&plan, undo.as_deref(), watching)
 }
 
 fn planned(

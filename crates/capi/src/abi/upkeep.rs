@@ -153,7 +153,27 @@ pub unsafe extern "C" fn extant_resize(
     // SAFETY: as the header asks of callers.
     done(|| unsafe {
         let watching = Watching::new(sized(watch)?);
-        let size = tuning::resize(&object(device)?.0, bytes, &watching)?;
+        let size = tuning::resize(&object(device)?.0, bytes, None, &watching)?;
+        if now.is_null() {
+            return Ok(());
+        }
+        put(now, size)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_resize_with_undo(
+    device: *const Device,
+    bytes: u64,
+    undo: *const c_char,
+    watch: *const Watch,
+    now: *mut u64,
+) -> c_int {
+    // SAFETY: as the header asks of callers.
+    done(|| unsafe {
+        let watching = Watching::new(sized(watch)?);
+        let undo = path(undo)?;
+        let size = tuning::resize(&object(device)?.0, bytes, Some(undo), &watching)?;
         if now.is_null() {
             return Ok(());
         }

@@ -5,7 +5,7 @@
  *   upkeep check IMAGE                  prints what a check finds
  *   upkeep repair IMAGE FLAGS [UNDO]    prints what a repair mends
  *   upkeep revert IMAGE UNDO
- *   upkeep resize IMAGE BYTES           prints the new size
+ *   upkeep resize IMAGE BYTES [UNDO]    prints the new size
  *   upkeep minimum IMAGE
  *   upkeep tune IMAGE [NAME=VALUE...]
  *   upkeep get IMAGE NAME               prints a setting
@@ -263,7 +263,11 @@ int main(int argc, char **argv)
         extant_device_close(device);
     } else if (strcmp(what, "resize") == 0) {
         device = open_device(image, EXTANT_WRITABLE);
-        check(extant_resize(device, strtoull(argv[3], NULL, 10), NULL, &bytes), "resize");
+        bytes = strtoull(argv[3], NULL, 10);
+        if (argc > 4)
+            check(extant_resize_with_undo(device, bytes, argv[4], NULL, &bytes), "resize");
+        else
+            check(extant_resize(device, bytes, NULL, &bytes), "resize");
         printf("%" PRIu64 "\n", bytes);
         extant_device_close(device);
     } else if (strcmp(what, "minimum") == 0) {

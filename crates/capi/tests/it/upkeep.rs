@@ -282,3 +282,156 @@ fn a_program_in_c_ends_work() {
         );
     }
 }
+
+#[test]
+fn a_program_in_c_takes_back_what_it_tuned_and_resized() {
+    let desk = Desk::new();
+    let (image, undo) = (desk.path("disk.img"), desk.path("undo"));
+    mke2fs(&image, 64 << 20, &["-t", "ext4", "-L", "before"]);
+    let before = fs::read(&image).unwrap();
+    let kept = undo.to_str().unwrap();
+    let revert = || {
+        desk.ok("revert", &image, &[kept]);
+        assert!(fs::read(&image).unwrap() == before);
+        fs::remove_file(&undo).unwrap();
+    };
+    desk.ok("tune", &image, &["label=after", &format!("undo={kept}")]);
+    assert_eq!(desk.ok("get", &image, &["label"]), "after\n");
+    // One that is there is kept, and nothing is changed.
+    let said = desk.fails("tune", &image, &["label=again", &format!("undo={kept}")]);
+    assert!(said.contains("undo file: File exists"), "{said}");
+    assert_eq!(desk.ok("get", &image, &["label"]), "after\n");
+    revert();
+    for bytes in [32 << 20, 0] {
+        let smaller = desk.ok("resize", &image, &[&bytes.to_string(), kept]);
+        let smaller: u64 = smaller.trim().parse().unwrap();
+        assert!(
+            smaller < 64 << 20 && (bytes == 0 || smaller == bytes),
+            "{smaller}"
+        );
+        assert_clean(&image);
+        revert();
+    }
+    assert_clean(&image);
+}
+
+/// Formats other than qcow2, which is in a library with the feature `formats` alone.
+#[test]
+fn a_program_in_c_makes_images_in_formats() {
+    let desk = Desk::new();
+    let tree = desk.path("tree");
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/hostname"), "box\n").unwrap();
+    let from = format!("from={}", tree.display());
+    let asked = [
+        &*from,
+        "size=64M",
+        "uuid=12345678-9abc-def0-1234-56789abcdef0",
+    ];
+    let (plain, raw) = (desk.path("plain.img"), desk.path("raw.img"));
+    desk.ok(
+        "mkfs",
+        &plain,
+        &[&asked[..], &["source-date-epoch=1700000000"]].concat(),
+    );
+    for (name, format, known) in [
+        ("disk.vhd", None, "vpc"),
+        ("fixed", Some("format=vhd-fixed"), "vpc"),
+        ("disk.vmdk", None, "vmdk"),
+        ("disk.simg", None, ""),
+    ] {
+        let image = desk.path(name);
+        let time = "source-date-epoch=1700000000";
+        let settings: Vec<&str> = asked.into_iter().chain([time]).chain(format).collect();
+        desk.ok("mkfs", &image, &settings);
+        if known.is_empty() {
+            // Nothing but the library itself reads it here.
+            let disk = extant::image::ImageLocation::parse(&image).unwrap();
+            let disk = disk.open(&extant::image::How::reading()).unwrap();
+            let bytes = extant::device::to_vec(&*disk).unwrap();
+            assert!(bytes == fs::read(&plain).unwrap(), "{name}");
+        } else {
+            let convert = ["convert", "-f", known, "-O", "raw"];
+            tool("qemu-img").args(convert).args([&image, &raw]).ok();
+            let made = fs::read(&raw).unwrap();
+            let whole = fs::read(&plain).unwrap();
+            // Some go by cylinders, which are a little more.
+            assert!(
+                made.len() >= whole.len() && made[..whole.len()] == whole,
+                "{name}"
+            );
+        }
+        // What is there was made here, unless it is changed.
+        let said = desk.fails("mkfs", &image, &["size=x"]);
+        assert!(said.contains("kind 1"), "{said}");
+    }
+    let flat = desk.path("disk-flat.vmdk");
+    fs::remove_file(desk.path("disk.vmdk")).unwrap();
+    fs::write(&flat, "mine").unwrap();
+    let said = desk.fails("mkfs", &desk.path("disk.vmdk"), &asked);
+    assert!(
+        said.contains("disk-flat.vmdk") && said.contains("kind 7"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&flat).unwrap(), b"mine");
+    assert!(!desk.path("disk.vmdk").exists());
+    for (name, setting) in [
+        ("a.img", "format=vdi"),
+        ("b.img.xz", "label=x"),
+        ("c.img", "format="),
+    ] {
+        let said = desk.fails("mkfs", &desk.path(name), &["size=8M", setting]);
+        assert!(said.contains("error 22 kind 1"), "{said}");
+        assert!(!desk.path(name).exists());
+    }
+}
+
+#[test]
+fn an_image_of_c_is_like_an_older_one() {
+    let desk = Desk::new();
+    let tree = desk.path("tree");
+    fs::create_dir_all(tree.join("d")).unwrap();
+    for number in 0..40_u32 {
+        let content = vec![number as u8; 10_000 + 500 * number as usize];
+        fs::write(tree.join(format!("d/{number}")), content).unwrap();
+    }
+    let from = format!("from={}", tree.display());
+    let (old, new, other) = (desk.path("old"), desk.path("new"), desk.path("other"));
+    let epoch = "source-date-epoch=1700000000";
+    desk.ok(
+        "mkfs",
+        &old,
+        &["size=32M", "block-size=1K", "label=old", epoch, &from],
+    );
+    fs::remove_file(tree.join("d/3")).unwrap();
+    fs::write(tree.join("a new one"), vec![7; 50_000]).unwrap();
+    let like = format!("like={}", old.display());
+    desk.ok("mkfs", &new, &[&*like, epoch, &from]);
+    desk.ok(
+        "mkfs",
+        &other,
+        &["size=32M", "block-size=1K", "label=old", epoch, &from],
+    );
+    assert_clean(&new);
+    let (dump, before) = (dumpe2fs_header(&new), dumpe2fs_header(&old));
+    for field in [
+        "Filesystem UUID",
+        "Filesystem volume name",
+        "Block size",
+        "Block count",
+    ] {
+        assert_eq!(dump.field(field), before.field(field));
+    }
+    let different = |image: &Path| {
+        let (one, two) = (fs::read(&old).unwrap(), fs::read(image).unwrap());
+        let blocks = one.chunks(1024).zip(two.chunks(1024));
+        blocks.filter(|(one, two)| one != two).count()
+    };
+    let (liken, unlike) = (different(&new), different(&other));
+    assert!(
+        liken < 150 && unlike > 3 * liken,
+        "{liken} and {unlike} blocks differ"
+    );
+    let said = desk.fails("mkfs", &desk.path("x"), &["like=/nowhere", &from]);
+    assert!(said.contains("/nowhere"), "{said}");
+}
