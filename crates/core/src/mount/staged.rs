@@ -34,8 +34,8 @@
 //! - Each write asks before it is made whether the claim stands: the device is one that the claim
 //!   [guards](Held::guard), where there is one.
 //! - The blocks of the log itself are not part of the changes: a log that was replayed in front is
-//!   empty there, and nothing is written to it. Nor is the block of multiple-mount protection: the real device
-//!   is claimed from the beginning to the end, and the one in front is not.
+//!   empty there, and nothing is written to it. Nor is the block of multiple-mount protection: the
+//!   real device is claimed from the beginning to the end, and the one in front is not.
 
 use super::held::Held;
 use super::open::read_superblock;

@@ -1,8 +1,8 @@
 //! Image files that the kernel has mounted through a loop device.
 //!
 //! The kernel takes no lock on the file behind a loop device, so it is asked which devices there
-//! are (`/proc/partitions`, `/sys/block/loop*/loop/backing_file`) and what is mounted of them. As good as it goes:
-//! where the system does not say, a mount is not seen.
+//! are (`/proc/partitions`, `/sys/block/loop*/loop/backing_file`) and what is mounted of them. As
+//! good as it goes: where the system does not say, a mount is not seen.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
