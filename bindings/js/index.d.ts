@@ -16,7 +16,8 @@ export interface OpenOptions {
 }
 
 /**
- * Opens an image: raw, a disk with partitions, qcow2, or any of these compressed with gzip.
+ * Opens an image: raw, a disk with partitions, qcow2, VHD, sparse VMDK, Android sparse, or any of
+ * these compressed with gzip, Zstandard or xz.
  * In Node `from` may be a path, a URL of a file, or the number of an open file. In a page a `Blob`
  * of more than 256 MiB is opened in a worker.
  */
@@ -46,7 +47,10 @@ export interface Partition {
 }
 
 export interface About {
-  /** What the file is around the disk, from the outside in: `gzip`, `qcow2`. */
+  /**
+   * What the file is around the disk, from the outside in: `gzip`, `zstd`, `xz`, `qcow2`, `vhd`,
+   * `vhd-fixed`, `vmdk-sparse`, `simg`.
+   */
   formats: string[];
   partition: number | null;
   partitions: Partition[];

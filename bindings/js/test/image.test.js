@@ -1,6 +1,7 @@
 // Images through WebAssembly, beside what the native command says of them.
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   closeSync, ftruncateSync, linkSync, mkdirSync, openSync, readFileSync, readSync, statSync,
@@ -237,6 +238,58 @@ test("qcow2, gzip and disks with partitions hold the same files", async () => {
   const told = [];
   await open(gzipSync(Buffer.alloc(64 << 20)), { onProgress: (...all) => told.push(all) }).catch(() => {});
   assert.ok(told.length > 3 && told[0][0] === "decompressing");
+});
+
+/** What a program writes of an image, or nothing where there is no such program. */
+function made(t, program, ...args) {
+  const { error, status, stderr } = spawnSync(program, args);
+  if (error?.code === "ENOENT") {
+    t.diagnostic(`SKIPPED: ${program} is not installed`);
+    return false;
+  }
+  assert.equal(status, 0, String(stderr));
+  return true;
+}
+
+test("VHD, VMDK, Android sparse, Zstandard and xz hold the same files", async (t) => {
+  const expected = archive(await open(disk), "/");
+  const files = {};
+  for (const [name, format] of [
+    ["fixed.vhd", "vhd-fixed"],
+    ["dynamic.vhd", "vhd"],
+    ["android.simg", "simg"],
+  ]) {
+    const path = join(place, name);
+    extant("convert", "--format", format, disk, path);
+    files[path] = [format];
+  }
+  for (const [name, how, options] of [
+    ["qemu.vhd", "vpc", "subformat=dynamic,force_size=on"],
+    ["sparse.vmdk", "vmdk", "subformat=monolithicSparse"],
+    ["stream.vmdk", "vmdk", "subformat=streamOptimized"],
+  ]) {
+    const path = join(place, name);
+    if (made(t, "qemu-img", "convert", "-f", "raw", "-O", how, "-o", options, disk, path)) {
+      files[path] = [how === "vpc" ? "vhd" : "vmdk-sparse"];
+    }
+  }
+  for (const [tool, extension] of [["zstd", "zst"], ["xz", "xz"]]) {
+    for (const [from, inner] of [[disk, []], [join(place, "dynamic.vhd"), ["vhd"]]]) {
+      if (made(t, tool, "-1", "-k", "-f", "-q", from)) files[`${from}.${extension}`] = [tool, ...inner];
+    }
+  }
+  for (const [path, formats] of Object.entries(files)) {
+    const image = await open(path);
+    assert.deepEqual(image.about.formats, formats, path);
+    assert.equal(archive(image, "/"), expected, path);
+    image.close();
+    if (["simg", "zstd", "xz"].includes(formats[0])) {
+      const whole = readFileSync(path);
+      await assert.rejects(open(whole.subarray(0, whole.length / 3)), { code: "EUCLEAN" }, path);
+    }
+  }
+  const flat = Buffer.from("# Disk DescriptorFile\nversion=1\n");
+  await assert.rejects(open(flat), { code: "EOPNOTSUPP", message: /another file/ });
 });
 
 test("an image of 6 GiB is read in slices, in little memory", async () => {

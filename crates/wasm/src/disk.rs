@@ -1,10 +1,12 @@
-//! From a file to a device: raw, whole disks, qcow2, gzip.
+//! From a file to a device: raw, whole disks, and formats of images.
 
 use crate::cached::Cached;
 use crate::failure::{Failure, NOT_EXT4, Told};
 use crate::gzip::Gzip;
 use crate::image::Progress;
 use crate::qcow2::Qcow2;
+use crate::unpacked::{self, Packing};
+use crate::{simg, vhd, vmdk};
 use extant_blockdev::{Content, SharedDevice, list_partitions, open_partition};
 use std::sync::Arc;
 
@@ -43,15 +45,29 @@ pub(crate) fn open(
     let mut device: SharedDevice = Arc::new(Cached::new(file));
     let mut formats = Vec::new();
     let mut content = Content::on(&*device)?;
-    while let Some(format) = format_of(content) {
+    loop {
+        let inner = Arc::clone(&device);
+        let (disk, format): (SharedDevice, _) = match content {
+            Content::Gzip => (Arc::new(Gzip::open(inner, progress)?), "gzip"),
+            Content::Zstd => (unpacked::open(inner, Packing::Zstd, progress)?, "zstd"),
+            Content::Xz => (unpacked::open(inner, Packing::Xz, progress)?, "xz"),
+            Content::Qcow => (Arc::new(Qcow2::open(inner)?), "qcow2"),
+            Content::AndroidSparse => (Arc::new(simg::open(inner)?), "simg"),
+            Content::Vhd => vhd::open(inner)?,
+            Content::Vmdk => (Arc::new(vmdk::open(inner)?), "vmdk-sparse"),
+            Content::VmdkDescriptor => {
+                return Err(Failure::unsupported(
+                    "this is the description of a VMDK disk, whose bytes are in another file: open \
+                     that (its name ends in -flat.vmdk)",
+                ));
+            }
+            _ if vhd::is_fixed(&*inner)? => vhd::open(inner)?,
+            _ => break,
+        };
         if formats.len() >= MOST_FORMATS {
             return Err(Failure::unsupported("the file is packed too many times"));
         }
         formats.push(format);
-        let disk: SharedDevice = match content {
-            Content::Gzip => Arc::new(Gzip::open(device, progress)?),
-            _ => Arc::new(Qcow2::open(device)?),
-        };
         device = Arc::new(Cached::new(disk));
         content = Content::on(&*device)?;
     }
@@ -65,15 +81,6 @@ pub(crate) fn open(
         });
     }
     of_table(device, formats, partition)
-}
-
-/// What a format that is opened is called.
-fn format_of(content: Content) -> Option<&'static str> {
-    match content {
-        Content::Gzip => Some("gzip"),
-        Content::Qcow => Some("qcow2"),
-        _ => None,
-    }
 }
 
 /// Chooses a partition.

@@ -43,8 +43,8 @@ pub struct Image {
 
 impl Image {
     /// Opens the file system in a file: in the partition of this number, or else at the beginning
-    /// of the disk or in its first partition that has one. Raw disks, qcow2 images and what is
-    /// compressed with gzip are known by their content.
+    /// of the disk or in its first partition that has one. Raw disks, images in formats and what is
+    /// compressed are known by their content.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -234,6 +234,13 @@ impl extant_fsck::Progress for Passes<'_> {
         if done / step != (done - units) / step {
             self.progress.told(what, done, all);
         }
+    }
+}
+
+#[cfg(test)]
+impl Image {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
+        &self.fs
     }
 }
 

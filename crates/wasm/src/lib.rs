@@ -8,10 +8,15 @@
 //! | module | owns |
 //! |---|---|
 //! | `image` | [`Image`]: what a program can ask of an image |
-//! | `disk` | from a file to a device: raw, whole disks, qcow2, gzip |
+//! | `disk` | from a file to a device: raw, whole disks, and formats of images |
 //! | `cached` | a device with its last pieces in memory |
+//! | `mapped` | a disk whose pieces lie anywhere in a file |
 //! | `qcow2` | the disk in a qcow2 image |
-//! | `gzip` | a compressed disk, read at random |
+//! | `vhd` | the disk in a VHD |
+//! | `vmdk` | the disk in a sparse VMDK |
+//! | `simg` | the disk in an Android sparse image |
+//! | `gzip` | a disk that is compressed with gzip, read at random |
+//! | `unpacked` | a disk that is compressed with Zstandard or xz, in memory |
 //! | `path` | from a path to an inode |
 //! | `listing` | names and what is known of files, as numbers |
 //! | `walk` | everything below a directory |
@@ -35,13 +40,18 @@ mod failure;
 mod gzip;
 mod image;
 mod listing;
+mod mapped;
 mod path;
 mod pax;
 mod picture;
 mod qcow2;
+mod simg;
 mod tar;
 #[cfg(test)]
 mod tests;
+mod unpacked;
+mod vhd;
+mod vmdk;
 mod walk;
 
 pub use failure::{Failure, Told};

@@ -1,12 +1,14 @@
 //! Images of `mkfs`, read here and by the crate `extant`.
 
 use crate::failure::NOT_EXT4;
+use crate::walk::{Next, Walk};
 use crate::{Image, NUMBERS, Told};
 use extant::Filesystem;
 use extant_blockdev::{MemoryDevice, SharedDevice};
 use extant_format::errno::{EBADMSG, EISDIR, ELOOP, ENOENT, ENOTDIR, EUCLEAN};
 use extant_mkfs::source::{SourceOptions, read_source};
 use extant_mkfs::{BuildOptions, FormatOptions, Headroom, Silent, Size};
+use extant_testkit::tool::tool;
 use serde_json::Value;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -348,4 +350,83 @@ fn damaged_images_give_errors() {
     wrong[1024 + 24] = 77;
     let failure = open(&wrong).expect_err("an impossible block size");
     assert!(matches!(failure.errno, EBADMSG | EUCLEAN), "{failure}");
+}
+
+/// What QEMU makes of the image in a format.
+fn by_qemu(format: &str, options: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (from, to) = (dir.path().join("raw"), dir.path().join("made"));
+    fs::write(&from, &*IMAGE).expect("written");
+    tool("qemu-img")
+        .args(["convert", "-f", "raw", "-O", format, "-o", options])
+        .args([&from, &to])
+        .ok();
+    fs::read(&to).expect("made")
+}
+
+#[test]
+fn disks_in_formats_hold_the_same_files() {
+    let expected = archive(&image(), "/");
+    for (format, options, name) in [
+        ("vpc", "subformat=dynamic,force_size=on", "vhd"),
+        ("vpc", "subformat=fixed,force_size=on", "vhd-fixed"),
+        ("vmdk", "subformat=monolithicSparse", "vmdk-sparse"),
+        ("vmdk", "subformat=streamOptimized", "vmdk-sparse"),
+    ] {
+        let bytes = by_qemu(format, options);
+        let image = open(&bytes).expect(options);
+        let about: Value = serde_json::from_str(&image.about().expect("told")).expect("JSON");
+        assert_eq!(about["formats"], serde_json::json!([name]), "{options}");
+        assert!(archive(&image, "/") == expected, "{options}");
+        // Whatever is changed ends in an answer; some of it is noticed.
+        let mut refused = 0;
+        for at in 0..600 {
+            let mut wrong = bytes.clone();
+            let from_end = at % 3 == 2;
+            let place = if from_end {
+                wrong.len() - 1 - at
+            } else {
+                at * 7
+            };
+            wrong[place] ^= 0x55;
+            match open(&wrong) {
+                Err(_) => refused += 1,
+                Ok(image) => drop(image.list(b"/", true)),
+            }
+        }
+        assert!(refused > 4, "{options}: {refused}");
+    }
+}
+
+#[test]
+fn disks_of_several_files_are_refused() {
+    let split = by_qemu("vmdk", "subformat=monolithicFlat");
+    let refused = open(&split).map(drop).expect_err("a description");
+    assert!(refused.text.contains("another file"), "{refused}");
+    let mut child = by_qemu("vmdk", "subformat=monolithicSparse");
+    let cid = child
+        .windows(19)
+        .position(|some| some == b"parentCID=ffffffff\n");
+    child[cid.expect("a description") + 10] = b'7';
+    let refused = open(&child).map(drop).expect_err("a child");
+    assert!(refused.text.contains("stands on another"), "{refused}");
+}
+
+#[test]
+fn names_on_the_way_of_a_walk_are_bounded() {
+    let image = image();
+    let root = image.fs().inode(extant_format::Ino::ROOT).expect("a root");
+    let mut walk = Walk::bounded(root, 0);
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    while let Some(next) = walk.next(image.fs()) {
+        match next {
+            Next::File(path, _) => files.push(path),
+            Next::Problem(path, why) => problems.push((path, why)),
+        }
+    }
+    // The root and what is in it, and no more.
+    assert!(files.iter().all(|path| !path.contains(&b'/')), "{files:?}");
+    assert!(files.len() > 5);
+    let entered: Vec<&[u8]> = problems.iter().map(|(path, _)| &**path).collect();
+    assert_eq!(entered, [&b"etc"[..], b"lost+found"]);
 }

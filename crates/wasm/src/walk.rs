@@ -13,11 +13,20 @@ use std::sync::Arc;
 /// Directories whose path is longer than this are not entered.
 const LONGEST_PATH: usize = 1 << 20;
 
+/// Bytes, about, that names of directories on the way may take before no further one is entered: a
+/// damaged file system can have a chain of directories that share their blocks.
+const MOST_NAMES: usize = 256 << 20;
+
 /// The walk.
 #[derive(Debug)]
 pub(crate) struct Walk {
     start: Option<Arc<Inode>>,
     levels: Vec<Level>,
+    /// The path of the innermost level, which begins with those of the others.
+    path: Vec<u8>,
+    /// Bytes that the names of all levels take, and how many they may take.
+    names: usize,
+    most_names: usize,
     entered: HashSet<Ino>,
     /// A directory that was given out and is listed next, with its path.
     pending: Option<(Vec<u8>, Arc<Inode>)>,
@@ -25,7 +34,10 @@ pub(crate) struct Walk {
 
 #[derive(Debug)]
 struct Level {
-    path: Vec<u8>,
+    /// How much of the walk's path is this one's.
+    path_len: usize,
+    /// Bytes that its names take.
+    taken: usize,
     names: std::vec::IntoIter<Named>,
     last: Vec<u8>,
 }
@@ -39,9 +51,17 @@ pub(crate) enum Next {
 
 impl Walk {
     pub(crate) fn new(start: Arc<Inode>) -> Self {
+        Self::bounded(start, MOST_NAMES)
+    }
+
+    /// A walk that enters no directory below names of more than so many bytes.
+    pub(crate) fn bounded(start: Arc<Inode>, most_names: usize) -> Self {
         Self {
             start: Some(start),
             levels: Vec::new(),
+            path: Vec::new(),
+            names: 0,
+            most_names,
             entered: HashSet::new(),
             pending: None,
         }
@@ -56,9 +76,18 @@ impl Walk {
                 let why = "the directory lies too deep to be entered";
                 return Some(Next::Problem(path, why.to_owned()));
             }
+            if self.names > self.most_names {
+                let why = "the directories around it have too many names for it to be entered";
+                return Some(Next::Problem(path, why.to_owned()));
+            }
             let (names, error) = names_of(fs, &dir);
+            let of_name = |named: &Named| size_of::<Named>() + named.name.capacity();
+            let taken = names.iter().map(of_name).sum();
+            self.names += taken;
+            self.path.clone_from(&path);
             self.levels.push(Level {
-                path: path.clone(),
+                path_len: path.len(),
+                taken,
                 names: names.into_iter(),
                 last: Vec::new(),
             });
@@ -69,10 +98,13 @@ impl Walk {
         loop {
             let level = self.levels.last_mut()?;
             let Some(named) = level.names.next() else {
+                self.names -= level.taken;
                 self.levels.pop();
                 continue;
             };
-            let mut path = level.path.clone();
+            // What a level further in has added is gone.
+            self.path.truncate(level.path_len);
+            let mut path = self.path.clone();
             if !path.is_empty() {
                 path.push(b'/');
             }
