@@ -121,6 +121,10 @@ const SERVING: &[i64] = &[
     libc::SYS_ftruncate,
 ];
 
+/// What a server of guests calls beside that: monitors pass descriptors of memory and of events,
+/// and threads are woken by events.
+const GUESTS: &[i64] = &[libc::SYS_recvmsg, libc::SYS_eventfd2];
+
 /// What opens files of a directory. Which ones is Landlock's to say.
 const OPENING: &[i64] = &[libc::SYS_openat, libc::SYS_openat2];
 
@@ -229,6 +233,9 @@ pub(super) fn allowed(own: u32, kept: &Confinement) -> Result<Rules, BackendErro
         let of_listener = rule(0, SeccompCmpOp::Eq, u64::from(listener.cast_unsigned()))?;
         rules.insert(libc::SYS_accept4, vec![of_listener]);
         rules.extend(plain(SERVING));
+        if kept.guests {
+            rules.extend(plain(GUESTS));
+        }
     }
     if !kept.directories.is_empty() {
         rules.extend(plain(OPENING));

@@ -7,9 +7,10 @@
 //!   the files of that one.
 //! - *seccomp* takes system calls away: what is not listed in `calls`, with its arguments, fails
 //!   with EPERM. There are no new sockets on it, but for clients that come to a socket which
-//!   listens already. There are no programs, no other processes, no signals and no limits for
-//!   others, nothing that opens a file (but by a server of a directory), and no io_uring (which
-//!   would reach around the list) but rings that were made before for commands to the mount only.
+//!   listens already, of which only monitors of virtual machines pass descriptors. There are no
+//!   programs, no other processes, no signals and no limits for others, nothing that opens a file
+//!   (but by a server of a directory), and no io_uring (which would reach around the list) but
+//!   rings that were made before for commands to the mount only.
 //!
 //! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is
 //! read. A server of a directory needs Landlock.
@@ -46,6 +47,7 @@ pub struct Confinement {
     rings: bool,
     socket: Option<RawFd>,
     listener: Option<RawFd>,
+    guests: bool,
     directories: Vec<Arc<File>>,
 }
 
@@ -57,6 +59,7 @@ impl Confinement {
             rings: false,
             socket: None,
             listener: None,
+            guests: false,
             directories: Vec::new(),
         }
     }
@@ -77,6 +80,13 @@ impl Confinement {
     /// are open grow.
     pub fn listener(mut self, number: RawFd) -> Self {
         self.listener = Some(number);
+        self
+    }
+
+    /// Sets whether clients of the [listening socket](Self::listener) are monitors of virtual
+    /// machines. They pass the memory of a guest by descriptors, and events.
+    pub fn guests(mut self, are_guests: bool) -> Self {
+        self.guests = are_guests;
         self
     }
 

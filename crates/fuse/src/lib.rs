@@ -26,6 +26,7 @@
 //! | `memory` | memory of the engine that is given back |
 //! | `awake` | staying awake between requests |
 //! | `service` | what the kernel may ask for, in the engine's terms |
+//! | `guest` | guests of virtual machines, whose requests come by other ways |
 //! | `metrics` | what a mount has done, in numbers |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
 //! | `view` | owners and permissions that are shown instead of those in the image |
@@ -46,6 +47,7 @@ mod awake;
 mod error;
 mod farewell;
 mod foreign;
+mod guest;
 #[allow(unsafe_code, reason = "numbers become descriptors")]
 mod inherited;
 mod kernel;
@@ -70,6 +72,7 @@ mod view;
 
 pub use attach::MissingBlockDevice;
 pub use error::MountError;
+pub use guest::{Guest, Guests, MemoryPressure, Refused, RequestKind, Treatment};
 pub use inherited::{inherited_descriptor, keep_descriptors};
 pub use memory::GiveBack;
 pub use metrics::TellsAlso;

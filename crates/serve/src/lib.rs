@@ -32,7 +32,7 @@ mod transmit;
 mod wire;
 
 pub use address::{BadAddress, Listen};
-pub use server::{Limits, NbdServer, ServeError, ServeOptions, Stop, serve_connection};
+pub use server::{Limits, NbdServer, ServeError, ServeOptions, Stop, listen_at, serve_connection};
 
 #[cfg(doc)]
 use extant_blockdev::BlockDevice;

@@ -98,6 +98,17 @@ pub enum ServeError {
     LongName,
 }
 
+impl ServeError {
+    /// Says that a Unix socket at `path` cannot be listened on.
+    #[must_use]
+    pub fn at(path: &Path, source: io::Error) -> Self {
+        Self::Listen {
+            listen: Listen::Unix(path.to_owned()),
+            source,
+        }
+    }
+}
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -345,12 +356,7 @@ impl NbdServer {
             source,
         };
         let (listener, listen) = match listen {
-            Listen::Unix(path) => {
-                make_way(path)?;
-                let listener = UnixListener::bind(path).map_err(refuse)?;
-                listener.set_nonblocking(true).map_err(refuse)?;
-                (Listener::Unix(listener), listen.clone())
-            }
+            Listen::Unix(path) => (Listener::Unix(listen_at(path)?), listen.clone()),
             Listen::Tcp(host, port) => {
                 let listener = TcpListener::bind((host.as_str(), *port)).map_err(refuse)?;
                 listener.set_nonblocking(true).map_err(refuse)?;
@@ -650,6 +656,21 @@ fn serve(shared: &Shared, mut socket: Socket, activity: &Activity) -> io::Result
         }
         result
     })
+}
+
+/// Listens on a Unix socket that it makes at `path`. Taking what connects there does not wait.
+///
+/// # Errors
+/// `Listen` and `NoSocket`. A socket that a server left behind is replaced; one that is in use is
+/// not.
+pub fn listen_at(path: &Path) -> Result<UnixListener, ServeError> {
+    make_way(path)?;
+    let listen = || {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|source| ServeError::at(path, source))
 }
 
 /// Removes a socket that no server listens on any more.

@@ -131,6 +131,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "text is made of bytes by a call into Python that has no safe wrapper",
     ),
     (
+        "crates/virtiofs/src/chain.rs",
+        "data goes from and to the memory of a guest, which changes it meanwhile",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),
@@ -348,7 +352,12 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-remote",
             "extant-rescue",
             "extant-serve",
+            "extant-virtiofs",
         ],
+    ),
+    (
+        "extant-virtiofs",
+        &["extant-fuse", "extant-serve", "extant-sync"],
     ),
     (
         "extant-python",

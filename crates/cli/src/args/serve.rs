@@ -9,15 +9,16 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Serve an image as a disk to virtual machines, other programs and other hosts
+/// Serve an image to virtual machines, other programs and other hosts: as a disk, or its files
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   extant serve disk.img --nbd unix:disk.sock --read-only
   extant serve whole-disk.img --partition 1 --nbd 127.0.0.1:0 --export data
   extant serve --from ./rootfs --size 4G --writable --nbd unix:disk.sock
+  extant serve disk.img --virtiofs files.sock
 
-The protocol is NBD. Clients are the kernel's nbd-client, QEMU, nbdcopy, nbdinfo and others; the \
+With --nbd it is a disk, and the protocol is NBD. Clients are the kernel's nbd-client, QEMU, nbdcopy, nbdinfo and others; the \
 address for them goes to standard output as soon as they can connect. Several may be connected at \
 a time, and see one disk.
 
@@ -29,6 +30,8 @@ options, and each block is made when a client reads it, data from the files of D
 These must stay as they are. What has changed or is gone gives clients an I/O error, and its name \
 goes to standard error. With --writable changes go to a temporary file (in TMPDIR), and are gone \
 at the end. The UUID is another one each time, unless --uuid or SOURCE_DATE_EPOCH says which.
+
+With --virtiofs guests of virtual machines use the files of the image, as `extant mount` shows them, and the image is in no use otherwise. The protocol is vhost-user, as QEMU (vhost-user-fs-pci), Cloud Hypervisor and others speak it; the path of the socket goes to standard output as soon as they can connect. One guest is served at a time, or as many as --guests says. Of several each sees what the others change, and asks again for what it has seen before. Options of -o are those of `extant mount` that are about the image, and not about a directory: sync, dirsync, commit=, errors=, discard, usrquota, nodelalloc, log=, memory=, writeback_cache, direct_io, direct_from=, seek_holes.
 
 It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all is durable then.
 
@@ -42,11 +45,34 @@ pub(crate) struct Serve {
     /// The image or block device
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub(crate) image: Option<PathBuf>,
-    /// Where to listen: a Unix socket to make, a host and a port (0 lets the system choose), or a
+    /// Where to listen for clients of a disk: a Unix socket to make, a host and a port (0 lets the system choose), or a
     /// socket that listens already and is open under a number. Left out where a service manager
     /// hands one over (LISTEN_FDS)
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|fd:N")]
+    #[arg(
+        long,
+        value_name = "unix:PATH|HOST:PORT|fd:N",
+        conflicts_with = "virtiofs"
+    )]
     pub(crate) nbd: Option<NbdAt>,
+    /// Serve files to guests of virtual machines here: a Unix socket to make
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        conflicts_with_all = ["from", "export", "format"]
+    )]
+    pub(crate) virtiofs: Option<PathBuf>,
+    /// With --virtiofs, how many guests use the image at a time [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "virtiofs",
+        value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
+    pub(crate) guests: Option<u16>,
+    /// With --virtiofs, options of `extant mount -o`, separated by commas; may be given more than
+    /// once
+    #[arg(short = 'o', value_name = "OPTIONS", requires = "virtiofs")]
+    pub(crate) options: Vec<String>,
     /// Refuse changes
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
@@ -111,6 +137,13 @@ impl fmt::Display for NbdAt {
 }
 
 impl Serve {
+    /// Where it listens.
+    pub(crate) fn listens(&self) -> Option<NbdAt> {
+        let socket = self.virtiofs.clone();
+        let socket = socket.map(|path| NbdAt::Address(Listen::Unix(path)));
+        socket.or_else(|| self.nbd.clone())
+    }
+
     /// Whether the image is nowhere, and made when it is read.
     pub(crate) fn is_planned(&self) -> bool {
         !self.plan.sources.from.is_empty()

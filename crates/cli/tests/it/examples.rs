@@ -477,6 +477,16 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
         "its servers are not there; the module mounting_remote mounts by addresses",
     ),
     (
+        "docs/user/virtiofs.md",
+        "$ extant serve",
+        "the module serving_guests connects as a monitor does; cargo xtask vm does it in QEMU",
+    ),
+    (
+        "docs/user/virtiofs.md",
+        "$ qemu-system",
+        "cargo xtask vm does it, with a kernel and a root of its own",
+    ),
+    (
         "docs/user/check.md",
         "EXTANT_SEED=",
         "it is a long run of tests, which has its like in each run",

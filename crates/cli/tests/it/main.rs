@@ -59,6 +59,7 @@ mod resizing;
 mod round_trips;
 mod saying_formats;
 mod serving;
+mod serving_guests;
 mod steady_layouts;
 mod support;
 mod syncing;

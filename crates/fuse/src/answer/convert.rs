@@ -1,12 +1,10 @@
 //! The engine's values as the kernel has them, and back.
 
 use crate::protocol::{Attr, EntryOut, Statx, StatxOut, StatxTime, statx_mask};
-use crate::service::{Attributes, Node};
+use crate::service::{Attributes, Node, Stays};
 use extant_core::inode::{DeviceNumber, FileType, Timestamp};
 use std::time::Duration;
 
-/// Nobody but the kernel changes the file system, so what it was told stays true.
-pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 const SET_IDS: u16 = 0o6000;
 
 /// Converts a time that the kernel passes on: seconds since 1970, which may be negative, and
@@ -36,15 +34,23 @@ fn wide(device: DeviceNumber) -> u32 {
 /// Says how long what the kernel is told stays true. Changing a program takes away its set-ID bits
 /// without the kernel's knowledge, so it has to ask before it runs one that has them; and it tells
 /// names apart that the file system may take for the same.
-pub(super) fn ttl(found: &Attributes) -> Duration {
+fn stays(found: &Attributes) -> Stays {
     let metadata = &found.metadata;
     let is_regular = metadata.file_type == FileType::Regular;
     let strips = is_regular && metadata.mode.permissions() & SET_IDS != 0;
     if strips || found.has_other_names {
-        Duration::ZERO
+        Stays {
+            names: Duration::ZERO,
+            attributes: Duration::ZERO,
+        }
     } else {
-        FOREVER
+        found.stays
     }
+}
+
+/// Says how long attributes stay true.
+pub(super) fn ttl(found: &Attributes) -> Duration {
+    stays(found).attributes
 }
 
 fn mode(found: &Attributes) -> u32 {
@@ -85,7 +91,7 @@ pub(super) fn own_attr(found: &Attributes) -> Attr {
 
 /// Describes what a name stands for.
 pub(super) fn entry(found: &Attributes) -> EntryOut {
-    let stays = ttl(found);
+    let stays = stays(found);
     EntryOut {
         node: found.node.0,
         // Of the root, which is always there, it knows none.
@@ -93,10 +99,10 @@ pub(super) fn entry(found: &Attributes) -> EntryOut {
             Node::ROOT => 0,
             _ => found.metadata.generation.into(),
         },
-        entry_secs: stays.as_secs(),
-        attr_secs: stays.as_secs(),
-        entry_nanos: stays.subsec_nanos(),
-        attr_nanos: stays.subsec_nanos(),
+        entry_secs: stays.names.as_secs(),
+        attr_secs: stays.attributes.as_secs(),
+        entry_nanos: stays.names.subsec_nanos(),
+        attr_nanos: stays.attributes.subsec_nanos(),
         attr: attr(found),
     }
 }

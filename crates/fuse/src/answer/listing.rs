@@ -56,6 +56,7 @@ impl Answerer {
         self.list(request, out, |listing, listed| {
             let is_dots = matches!(listed.name, b"." | b"..");
             let found = self.service.listed(listed.ino).filter(|_| !is_dots);
+            let found = found.filter(|found| self.service.remember_listed(found));
             let reply = match &found {
                 Some(found) => entry(found),
                 // Without a node the kernel shows it, and asks again before it uses it.
@@ -68,8 +69,8 @@ impl Answerer {
                 },
             };
             let fits = listing.add(reply.as_bytes(), listed);
-            if fits && found.is_some() {
-                self.service.remember(listed.ino);
+            if let Some(found) = found.filter(|_| !fits) {
+                self.service.forget(found.node, 1);
             }
             fits
         })

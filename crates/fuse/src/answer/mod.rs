@@ -32,7 +32,7 @@ use crate::protocol::{
 use crate::service::{
     Answer, Attributes, Changes, Credentials, Errno, Made, Node, Renaming, Service, Stamp, Writing,
 };
-use convert::{FOREVER, entry, statx, timestamp, ttl};
+use convert::{entry, statx, timestamp, ttl};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +71,8 @@ pub(crate) struct Agreed {
     pub(crate) writeback_cache: bool,
     /// It checks permissions. If not, only the superuser gets in.
     pub(crate) checks: bool,
+    /// Others change the file system beside it.
+    pub(crate) is_shared: bool,
     /// How it puts its requests.
     pub(crate) form: Form,
 }
@@ -349,6 +351,7 @@ impl Answerer {
             }
             Opcode::Open => put(out, &self.opened()),
             Opcode::Opendir if self.agreed.stateless => Err(Errno::NO_SYSCALL),
+            Opcode::Opendir if self.agreed.is_shared => put(out, &opened(0)),
             Opcode::Opendir => put(out, &opened(KEEP_CACHE | CACHE_DIR)),
             Opcode::Read => self.read(request, out),
             Opcode::Write => self.write(request, out),
@@ -410,14 +413,7 @@ impl Answerer {
         let name = request.name()?;
         match self.service.lookup(node(request), name)? {
             Some(found) => put(out, &entry(&found)),
-            None => {
-                let stays = if self.service.folds_names() {
-                    Duration::ZERO
-                } else {
-                    FOREVER
-                };
-                put(out, &EntryOut::nothing(stays))
-            }
+            None => put(out, &EntryOut::nothing(self.service.nothing_stays())),
         }
     }
 
@@ -518,6 +514,9 @@ impl Answerer {
     fn opened(&self) -> OpenOut {
         opened(if self.agreed.direct_io {
             DIRECT_IO | PARALLEL_WRITES
+        } else if self.agreed.is_shared {
+            // What the kernel has of it may be older than what another guest wrote.
+            0
         } else {
             KEEP_CACHE
         })

@@ -50,6 +50,7 @@ impl Answered {
             direct_io: parsed.direct_io,
             writeback_cache: false,
             checks,
+            is_shared: false,
             form: EXTENDED,
         };
         let answerer = Answerer::new(service, agreed, Arc::new(Nobody));

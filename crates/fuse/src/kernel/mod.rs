@@ -308,6 +308,7 @@ impl Filesystem for Handshake {
             direct_io,
             writeback_cache,
             checks: self.checks,
+            is_shared: false,
             form: Form {
                 extends_setxattr: offered.contains(InitFlags::FUSE_SETXATTR_EXT),
             },

@@ -47,14 +47,20 @@ impl Service {
         })
     }
 
+    /// Makes everything durable, as long as requests are answered.
+    ///
+    /// # Errors
+    /// Those of writing, and [`Errno::IO`] if it panics.
+    pub(crate) fn syncfs_if_open(&self) -> Answer {
+        self.inspect(Opcode::Syncfs, Self::syncfs)
+    }
+
     /// Answers nothing any more, waits for the requests that are under way, and deletes the files
     /// that the kernel kept without names.
     pub(crate) fn finish(&self) {
         self.gate.close();
         self.gate.wait_drained();
-        for held in self.nodes.clear() {
-            self.release(held);
-        }
+        self.forget_all();
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `content` | file data |
 //! | `attributes` | the record, flags and extended attributes |
 //! | `whole` | what an `ioctl` asks of the file system as a whole |
+//! | `guest` | what is different where a kernel is a guest's: it is not trusted, and may not be alone |
 //!
 //! # Invariants
 //!
@@ -22,6 +23,7 @@
 mod attributes;
 mod content;
 mod gate;
+mod guest;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ mod whole;
 
 pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, changes_record, makes_immutable};
 pub(crate) use content::Writing;
+pub(crate) use guest::Shared;
 pub(crate) use names::{Listed, Made, Renaming};
 pub(crate) use whole::is_about_whole;
 
@@ -45,6 +48,7 @@ use extant_format::Ino;
 use extant_format::features::Incompat;
 use extant_format::inode::InodeFlags;
 use extant_sync::{CountedAtomicU64, JoinGate, LockClass, Rank, RmwClass};
+use guest::Guest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -152,13 +156,34 @@ pub(crate) struct Attributes {
     pub(crate) metadata: Metadata,
     /// Names that differ in case may stand for it too.
     pub(crate) has_other_names: bool,
+    /// How long it stays true.
+    pub(crate) stays: Stays,
+}
+
+/// How long what a kernel is told stays true, if nothing else says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stays {
+    /// What a name stands for, or that it stands for nothing.
+    pub(crate) names: Duration,
+    pub(crate) attributes: Duration,
+}
+
+impl Stays {
+    /// Nobody but the kernel changes the file system, and what it does not expect it is told.
+    const FOREVER: Self = Self {
+        names: Duration::from_secs(365 * 24 * 3600),
+        attributes: Duration::from_secs(365 * 24 * 3600),
+    };
 }
 
 /// The file system as the kernel uses it.
 #[derive(Debug)]
 pub(crate) struct Service {
     fs: Arc<Fs>,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
+    /// What is known of the guest that asks, if it is one.
+    guest: Option<Guest>,
+    stays: Stays,
     metrics: Metrics,
     /// Closed when the mount is over: the file system can be closed once nobody is inside.
     gate: JoinGate,
@@ -184,7 +209,9 @@ impl Service {
     pub(crate) fn new(fs: Arc<Fs>, options: &Options) -> Self {
         Self {
             fs,
-            nodes: Nodes::new(),
+            nodes: Arc::new(Nodes::new()),
+            guest: None,
+            stays: Stays::FOREVER,
             metrics: Metrics::new(),
             gate: JoinGate::new(&REQUESTS, &INSIDE),
             paused: CountedAtomicU64::new(&PAUSES, 0),
@@ -227,7 +254,7 @@ impl Service {
     }
 
     fn hold(&self, node: Node) -> Answer<Held> {
-        Ok(self.fs.hold(node.ino()?)?)
+        Ok(self.fs.hold(self.known(node)?)?)
     }
 
     /// Tells whether directories may take names that differ in case for the same.
@@ -241,14 +268,24 @@ impl Service {
         self.view.show(&mut metadata);
         Attributes {
             node: Node::of(inode.ino()),
-            metadata,
+            metadata: self.dated(metadata),
             has_other_names: self.folds_names(),
+            stays: self.stays,
+        }
+    }
+
+    /// Tells how long it stays true that a name stands for nothing.
+    pub(crate) fn nothing_stays(&self) -> Duration {
+        if self.folds_names() {
+            Duration::ZERO
+        } else {
+            self.stays.names
         }
     }
 
     /// Describes an inode that the kernel gets an entry for, and counts the entry.
     fn entry(&self, held: &Held) -> Attributes {
-        self.nodes.remember(held.ino().get());
+        self.remember(held.ino());
         self.describe(&held.view())
     }
 
@@ -257,6 +294,7 @@ impl Service {
         let Ok(ino) = node.ino() else {
             return;
         };
+        let count = self.given(ino, count);
         if let Some(held) = self.nodes.forget(ino.get(), count) {
             self.release(held);
         }
@@ -336,12 +374,12 @@ impl Service {
     pub(crate) fn getattr(&self, node: Node) -> Answer<Attributes> {
         Ok(self
             .fs
-            .with_inode(node.ino()?, |inode| self.describe(inode))?)
+            .with_inode(self.known(node)?, |inode| self.describe(inode))?)
     }
 
     /// Finds what decides what even the superuser may do to an inode.
     pub(crate) fn access(&self, node: Node) -> Answer<Rights> {
-        Ok(self.fs.with_inode(node.ino()?, |inode| Rights {
+        Ok(self.fs.with_inode(self.known(node)?, |inode| Rights {
             executable: inode.is_dir() || inode.disk().mode.permissions() & EXECUTABLE != 0,
             immutable: inode.flags().contains(InodeFlags::IMMUTABLE),
         })?)

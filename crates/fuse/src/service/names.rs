@@ -40,6 +40,10 @@ pub(crate) struct Listed<'a> {
     pub(crate) next: u64,
 }
 
+/// How often a name is looked up of which other guests take away again and again what it stands
+/// for.
+const LOOKS: usize = 8;
+
 /// Bits of a mode word without the type.
 const PERMISSIONS: u32 = 0o7777;
 
@@ -51,23 +55,31 @@ impl Service {
     /// Looks up the inode that a name stands for; `None` if the name stands for none.
     pub(crate) fn lookup(&self, parent: Node, name: &[u8]) -> Answer<Option<Attributes>> {
         match name {
+            b"." | b".." if self.is_guest() => return Err(Errno::STALE),
             b"." => return self.find(parent),
             b".." => return self.find_parent(parent),
             _ => {}
         }
-        let dir = self.fs.with_inode(parent.ino()?, Inode::id)?;
-        match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
-            Ok((id, _)) if self.is_reserved(id.ino) => {
-                tracing::error!("a name stands for the reserved inode {}", id.ino.get());
-                Err(Errno::CORRUPT)
+        let dir = self.fs.with_inode(self.known(parent)?, Inode::id)?;
+        for _ in 0..LOOKS {
+            match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
+                Ok((id, _)) if self.is_reserved(id.ino) => {
+                    tracing::error!("a name stands for the reserved inode {}", id.ino.get());
+                    return Err(Errno::CORRUPT);
+                }
+                Ok((id, attributes)) => {
+                    self.remember(id.ino);
+                    if !self.has_lost_its_name(&attributes) {
+                        return Ok(Some(attributes));
+                    }
+                    self.forget(attributes.node, 1);
+                }
+                Err(Error::NotFound) => return Ok(None),
+                Err(e) => return Err(e.into()),
             }
-            Ok((id, attributes)) => {
-                self.nodes.remember(id.ino.get());
-                Ok(Some(attributes))
-            }
-            Err(Error::NotFound) => Ok(None),
-            Err(e) => Err(e.into()),
         }
+        // It asks again.
+        Err(Errno::STALE)
     }
 
     /// Finds the inode of a number that the kernel may have forgotten, and found in a file handle
@@ -149,7 +161,7 @@ impl Service {
     /// Tells the kernel about an inode that was made in `dir`, and gives it up.
     fn hand_out(&self, dir: &Held, held: Held) -> Answer<Attributes> {
         let entry = self.sync_names(dir).map(|()| self.entry(&held));
-        self.release(held);
+        self.hand_back(held);
         entry
     }
 
@@ -214,7 +226,9 @@ impl Service {
         let (target, dir) = (self.hold(node)?, self.hold(parent)?);
         ops::link(&self.fs, &target, &dir, name)?;
         self.sync_names(&dir)?;
-        Ok(self.entry(&target))
+        let entry = self.entry(&target);
+        self.hand_back(target);
+        Ok(entry)
     }
 
     pub(crate) fn unlink(&self, parent: Node, name: &[u8]) -> Answer {
@@ -232,6 +246,7 @@ impl Service {
         remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<()>,
     ) -> Answer {
         let dir = self.hold(parent)?;
+        let _alone = self.claim(&[&dir]);
         let victim = ops::lookup_held(&self.fs, &dir, name)?;
         let removed = remove(&self.fs, &dir, name);
         self.keep_if_unnamed(victim);
@@ -249,7 +264,7 @@ impl Service {
     }
 
     /// Keeps an inode that may have lost its last name, if the kernel knows it.
-    fn keep_if_unnamed(&self, held: Held) {
+    pub(super) fn keep_if_unnamed(&self, held: Held) {
         let unnamed = held.snapshot().disk().links == 0;
         let unknown = if unnamed {
             self.nodes.keep(held)
@@ -269,6 +284,7 @@ impl Service {
     ) -> Answer {
         let (from_dir, to_dir) = (self.hold(from_parent)?, self.hold(to_parent)?);
         let (from, to) = ((&from_dir, from), (&to_dir, to));
+        let _alone = self.claim(&[&from_dir, &to_dir]);
         let flags = match how {
             Renaming::Exchange => {
                 ops::exchange(&self.fs, from, to)?;
@@ -331,10 +347,14 @@ impl Service {
     }
 
     /// Counts a lookup for an entry of a listing that goes to the kernel with its attributes.
-    pub(crate) fn remember(&self, ino: u64) {
-        if let Ok(ino) = u32::try_from(ino) {
-            self.nodes.remember(ino);
+    /// `false` if it is not to go there: it has lost its name meanwhile.
+    pub(crate) fn remember_listed(&self, found: &Attributes) -> bool {
+        self.remember(found.metadata.ino);
+        if self.has_lost_its_name(found) {
+            self.forget(found.node, 1);
+            return false;
         }
+        true
     }
 
     /// Makes the names of a directory durable.

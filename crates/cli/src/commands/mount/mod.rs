@@ -281,7 +281,7 @@ fn refuse_far_journal(location: &Whereabouts, args: &Mount) -> Outcome {
 }
 
 /// Collects what the engine is told.
-fn engine_options(location: &Whereabouts, options: &Options) -> MountOptions {
+pub(crate) fn engine_options(location: &Whereabouts, options: &Options) -> MountOptions {
     let engine = match (options.read_only, location.as_is) {
         (false, _) => MountOptions::read_write()
             .discard(options.discard)

@@ -3,13 +3,18 @@
 //! | process | does |
 //! |---|---|
 //! | the command (`supervisor`) | waits for signals, removes the socket at the end; reaches an image that is on another machine, and serves its bytes to the worker; never hears a client |
-//! | the worker (`worker`) | opens the image, or plans one (`planned`); listens, gives up everything else, and answers clients |
+//! | the worker (`worker`) | opens the image, or plans one (`planned`); listens, gives up everything else, and answers clients, or guests that use the files in it (`guests`) |
 //!
 //! `activation` finds the socket that a service manager hands over.
 //!
 //! Without a sandbox one process does everything.
 
 mod activation;
+#[cfg(feature = "virtiofs")]
+mod guests;
+#[cfg(not(feature = "virtiofs"))]
+#[path = "no_guests.rs"]
+mod guests;
 mod planned;
 mod supervisor;
 mod worker;
@@ -22,12 +27,17 @@ use extant_fuse::Signals;
 use extant_image::ImageLocation;
 use extant_serve::{Listen, NbdServer, ServeOptions};
 use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use worker::Role;
 
 pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
     refuse_nonsense(args, location)?;
+    let nbd = match &args.virtiofs {
+        Some(_) => None,
+        None => Some(activation::where_to_listen(args)?),
+    };
     let args = &Serve {
-        nbd: Some(activation::where_to_listen(args)?),
+        nbd,
         ..args.clone()
     };
     // Before there are threads, which would die of them.
@@ -56,6 +66,7 @@ fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
         ));
     }
     args.refuse_meaningless_plan()?;
+    guests::options(args)?;
     match args.format.as_deref() {
         None | Some("raw") => Ok(()),
         Some(other) => Err(Failure::usage(format!(
@@ -64,13 +75,17 @@ fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
     }
 }
 
-/// Listens, has `confine` take away what is not needed to answer, and answers until a signal comes.
+/// Listens, has `confine` take away what is not needed to answer at this socket, and answers until
+/// a signal comes.
 fn answer(
     args: &Serve,
     disk: SharedDevice,
     signals: Signals,
-    confine: impl FnOnce(&NbdServer) -> Outcome,
+    confine: impl FnOnce(RawFd) -> Outcome,
 ) -> Outcome {
+    if args.virtiofs.is_some() {
+        return guests::answer(args, disk, signals, confine);
+    }
     let options = ServeOptions {
         name: args.export.clone(),
         read_only: args.read_only,
@@ -96,7 +111,7 @@ fn answer(
         }
         Listen::Tcp(host, port) => format!("nbd://{host}:{port}/{}", args.export),
     };
-    confine(&server)?;
+    confine(server.as_fd().as_raw_fd())?;
     let stop = server.stop();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.run());

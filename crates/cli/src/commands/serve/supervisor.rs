@@ -86,7 +86,7 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
             }
             Event::Listens(address) => {
                 is_listening = true;
-                own = OwnSocket::of(args.nbd.as_ref());
+                own = OwnSocket::of(args.listens().as_ref());
                 let mut stdout = io::stdout();
                 // A reader that has seen enough is no reason to end.
                 let _ = writeln!(stdout, "{address}").and_then(|()| stdout.flush());
@@ -191,8 +191,16 @@ fn launch(role: Role, args: &Serve, input: Stdio) -> Outcome<Child> {
 /// called, without the secrets of an address.
 fn carried_arguments(args: &Serve) -> Vec<OsString> {
     let mut list: Vec<OsString> = vec!["serve".into()];
-    list.extend(args.nbd.iter().map(|at| format!("--nbd={at}").into()));
-    list.push(format!("--export={}", args.export).into());
+    if args.virtiofs.is_none() {
+        list.extend(args.nbd.iter().map(|at| format!("--nbd={at}").into()));
+        list.push(format!("--export={}", args.export).into());
+    }
+    if let Some(socket) = &args.virtiofs {
+        list.push("--virtiofs".into());
+        list.push(socket.into());
+        list.extend(args.guests.map(|most| format!("--guests={most}").into()));
+        list.extend(args.options.iter().map(|one| format!("-o{one}").into()));
+    }
     if args.read_only {
         list.push("--read-only".into());
     }

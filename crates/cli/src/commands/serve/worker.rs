@@ -3,7 +3,7 @@
 //! It opens the disk and listens; then it opens nothing and connects to nothing any more, except
 //! that it reads files beneath the directories it serves, and those that were added to them.
 
-use super::{answer, disk};
+use super::{answer, disk, guests};
 use crate::args::{Serve, Whereabouts};
 use crate::commands::mkfs::hosts_with_data;
 use crate::failure::{Failure, Outcome};
@@ -11,9 +11,8 @@ use crate::image_path::{shown, whole_image};
 use extant::Escaped;
 use extant_blockdev::{NbdDevice, NbdOptions, SharedDevice};
 use extant_confine::Confinement;
-use extant_fuse::{Options, Signals, machine_memory};
+use extant_fuse::{Signals, machine_memory};
 use extant_mkfs::source::Source;
-use extant_serve::NbdServer;
 use rustix::process::Signal;
 use std::fs::File;
 use std::io;
@@ -69,10 +68,11 @@ pub(super) fn work(args: &Serve, location: &Whereabouts, signals: Signals, role:
         }
     };
     let directories = directories_of(args)?;
-    answer(args, disk, signals, |server: &NbdServer| {
-        let mut confinement = Confinement::new(memory())
+    answer(args, disk, signals, |listener| {
+        let mut confinement = Confinement::new(memory(args)?)
             .socket(socket)
-            .listener(server.as_fd().as_raw_fd());
+            .listener(listener)
+            .guests(args.virtiofs.is_some());
         if !directories.is_empty() {
             wait_until_alone()?;
         }
@@ -137,9 +137,9 @@ fn carried(args: &Serve) -> Outcome<(SharedDevice, i32)> {
 }
 
 /// The most memory that this process may take: what it has, and as much as a mount's.
-fn memory() -> u64 {
-    let more = Options::default().memory_limit(machine_memory());
-    more.saturating_add(data_now())
+fn memory(args: &Serve) -> Outcome<u64> {
+    let more = guests::options(args)?.memory_limit(machine_memory());
+    Ok(more.saturating_add(data_now()))
 }
 
 /// Bytes that this process has mapped to write to.

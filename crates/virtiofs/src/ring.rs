@@ -1,0 +1,302 @@
+//! One queue of a guest: its thread, and how answers get back.
+
+use crate::answering::{self, Head, Scratch};
+use crate::chain::{Chain, Malformed};
+use crate::memory::Mapped;
+use crate::workers::{Job, Workers};
+use extant_fuse::Guest;
+use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use virtio_queue::{Queue, QueueT};
+
+static QUEUES: LockClass = LockClass::new("queue of a guest", Rank::Leaf);
+static CALLS: LockClass = LockClass::new("interrupt of a guest", Rank::Leaf);
+static MEMORIES: LockClass = LockClass::new("memory of a guest", Rank::Leaf);
+static PENDING: LockClass = LockClass::new("requests of a guest", Rank::Leaf);
+
+/// The memory that requests are looked up in, which all queues of a guest have in common.
+#[derive(Debug)]
+pub(crate) struct CurrentMemory(Mutex<Arc<Mapped>>);
+
+impl CurrentMemory {
+    pub(crate) fn new(mapped: Arc<Mapped>) -> Self {
+        Self(Mutex::new(&MEMORIES, mapped))
+    }
+
+    pub(crate) fn set(&self, mapped: Arc<Mapped>) {
+        // What was there before may be unmapped, which takes its time.
+        let before = std::mem::replace(&mut *self.0.lock(), mapped);
+        drop(before);
+    }
+
+    fn get(&self) -> Arc<Mapped> {
+        Arc::clone(&self.0.lock())
+    }
+}
+
+/// How a guest is told that there are answers in a queue, which its monitor may change at any time.
+#[derive(Debug)]
+pub(crate) struct Call(Mutex<Option<Arc<OwnedFd>>>);
+
+impl Call {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(&CALLS, None))
+    }
+
+    pub(crate) fn set(&self, descriptor: Option<OwnedFd>) {
+        *self.0.lock() = descriptor.map(Arc::new);
+    }
+
+    fn ring(&self) {
+        let descriptor = self.0.lock().clone();
+        if let Some(descriptor) = descriptor {
+            notify(&descriptor);
+        }
+    }
+}
+
+/// Adds one to what an event counts. What cannot be told is not: nothing waits here.
+fn notify(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// A queue that runs.
+#[derive(Debug)]
+pub(crate) struct Live {
+    queue: Mutex<Queue>,
+    memory: Arc<CurrentMemory>,
+    call: Arc<Call>,
+    /// Whether the monitor lets requests be looked at.
+    is_enabled: Arc<AtomicBool>,
+    /// Requests that are under way elsewhere.
+    pending: Mutex<usize>,
+    done: Condvar,
+}
+
+/// A request that is under way elsewhere, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<Live>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut pending = self.0.pending.lock();
+        *pending = pending.saturating_sub(1);
+        if *pending == 0 {
+            self.0.done.notify_all();
+        }
+    }
+}
+
+impl Live {
+    /// Makes a queue of what was said of it.
+    pub(crate) fn new(
+        queue: Queue,
+        memory: Arc<CurrentMemory>,
+        call: Arc<Call>,
+        is_enabled: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            is_enabled,
+            queue: Mutex::new(&QUEUES, queue),
+            memory,
+            call,
+            pending: Mutex::new(&PENDING, 0),
+            done: Condvar::new(),
+        }
+    }
+
+    /// Takes the next request, if there is one that may be looked at.
+    fn next(&self) -> Option<Result<Chain, Malformed>> {
+        if !self.is_enabled.load(Ordering::Acquire) {
+            return None;
+        }
+        let memory = self.memory.get();
+        let descriptors = self
+            .queue
+            .lock()
+            .pop_descriptor_chain(Arc::clone(&memory))?;
+        Some(Chain::new(&memory, descriptors))
+    }
+
+    /// Gives the guest back what it said, with `filled` bytes of an answer.
+    fn give_back(&self, (head, filled): (u16, u32)) {
+        let memory = self.memory.get();
+        let mut queue = self.queue.lock();
+        let added = queue.add_used(&*memory, head, filled);
+        let is_told = added.is_ok() && queue.needs_notification(&*memory).unwrap_or(true);
+        drop(queue);
+        if is_told {
+            self.call.ring();
+        }
+        if let Err(e) = added {
+            tracing::warn!("a guest's queue takes no answer: {e}");
+        }
+    }
+
+    /// Answers a request, whatever happens.
+    pub(crate) fn answer(&self, chain: Chain, head: &Head, guest: &Guest, scratch: &mut Scratch) {
+        let number = chain.head();
+        let answer = || answering::answer(chain, head, guest, scratch);
+        let answered = catch_unwind(AssertUnwindSafe(answer));
+        self.give_back(answered.unwrap_or((number, 0)));
+    }
+
+    /// Answers all that is there, until `stops`.
+    fn drain(self: &Arc<Self>, side: &Side, scratch: &mut Scratch, stops: &AtomicBool) {
+        loop {
+            let memory = self.memory.get();
+            let quiet = self.queue.lock().disable_notification(&*memory);
+            while let Some(next) = self.next() {
+                match next {
+                    Ok(chain) => self.take(chain, side, scratch),
+                    Err(Malformed { head }) => self.give_back((head, 0)),
+                }
+                // A guest that never ends asking does not keep its queue from ending.
+                if stops.load(Ordering::Acquire) {
+                    return;
+                }
+            }
+            let memory = self.memory.get();
+            let is_more = self.queue.lock().enable_notification(&*memory);
+            // Where the queue is not in the guest's memory there is nothing to wait for. Before it
+            // is enabled again, the thread is told to look.
+            let is_enabled = self.is_enabled.load(Ordering::Acquire);
+            if quiet.is_err() || !is_enabled || !is_more.unwrap_or(false) {
+                return;
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, chain: Chain, side: &Side, scratch: &mut Scratch) {
+        match Head::of(&chain, &side.guest) {
+            None => self.give_back((chain.head(), 0)),
+            Some(head) if head.treatment.takes_long => {
+                *self.pending.lock() += 1;
+                side.workers.answer(Job {
+                    chain,
+                    head,
+                    queue: Arc::clone(self),
+                    pending: Pending(Arc::clone(self)),
+                });
+            }
+            Some(head) => self.answer(chain, &head, &side.guest, scratch),
+        }
+    }
+
+    /// Returns the place of the next request, when none is under way.
+    fn settle(&self) -> u16 {
+        let mut pending = self.pending.lock();
+        self.done.wait_while(&mut pending, |pending| *pending > 0);
+        drop(pending);
+        self.queue.lock().next_avail()
+    }
+}
+
+/// What answers a guest's requests.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) guest: Arc<Guest>,
+    pub(crate) workers: Workers,
+}
+
+/// The thread of a queue. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    live: Arc<Live>,
+    stops: Arc<AtomicBool>,
+    stop: Arc<OwnedFd>,
+    kick: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts it. The guest says by `kick` that there are requests.
+    ///
+    /// # Errors
+    /// When the system has no thread or no descriptor.
+    pub(crate) fn start(live: Live, kick: OwnedFd, side: Arc<Side>) -> io::Result<Self> {
+        let live = Arc::new(live);
+        let kick = Arc::new(kick);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stops = Arc::new(AtomicBool::new(false));
+        let mut running = Self {
+            live: Arc::clone(&live),
+            stops: Arc::clone(&stops),
+            stop: Arc::clone(&stop),
+            kick: Arc::clone(&kick),
+            thread: None,
+        };
+        let thread = Builder::new().name("extant-guest".to_owned());
+        running.thread = Some(thread.spawn(move || {
+            let mut scratch = Scratch::new();
+            // Requests may have been there before.
+            loop {
+                live.drain(&side, &mut scratch, &stops);
+                if stops.load(Ordering::Acquire) || !wait(&stop, &kick) {
+                    return;
+                }
+            }
+        })?);
+        Ok(running)
+    }
+
+    /// Has the thread look for requests.
+    pub(crate) fn look(&self) {
+        notify(&self.kick);
+    }
+
+    /// Ends the thread, and returns the place of the next request in its queue.
+    pub(crate) fn stop(mut self) -> u16 {
+        self.end();
+        self.live.settle()
+    }
+
+    fn end(&mut self) {
+        self.stops.store(true, Ordering::Release);
+        notify(&self.stop);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+        self.live.settle();
+    }
+}
+
+/// Waits until a queue is kicked; `false` when it is to end.
+fn wait(stop: &OwnedFd, kick: &OwnedFd) -> bool {
+    let mut both = [
+        PollFd::new(stop, PollFlags::IN),
+        PollFd::new(kick, PollFlags::IN),
+    ];
+    match poll(&mut both, None) {
+        Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+        Err(_) => return false,
+    }
+    let [stop, kicked] = both.map(|one| one.revents());
+    if !stop.is_empty() {
+        return false;
+    }
+    if kicked.contains(PollFlags::IN) {
+        let mut count = [0; 8];
+        return match rustix::io::read(kick, &mut count) {
+            Ok(1..) | Err(Errno::INTR | Errno::AGAIN) => true,
+            // Nobody kicks any more.
+            Ok(_) | Err(_) => false,
+        };
+    }
+    // What it is kicked by is gone.
+    kicked.is_empty()
+}

@@ -1,0 +1,374 @@
+//! Requests in queues.
+
+use super::{Served, error_and_node, init, make, said, transfer};
+use crate::answering::{self, Head, Scratch};
+use crate::chain::{Chain, Malformed};
+use crate::memory::Mapped;
+use extant_fuse::Guest;
+use std::sync::Arc;
+use virtio_queue::desc::RawDescriptor;
+use virtio_queue::desc::split::Descriptor;
+use virtio_queue::mock::MockSplitQueue;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+/// The guest's memory has a hole from here on, of a megabyte.
+const HOLE: u64 = 8 << 20;
+const MEMORY: u64 = 16 << 20;
+/// Where requests and answers are.
+const SAID: u64 = 1 << 20;
+const ROOM: u64 = 4 << 20;
+/// Flags of descriptors.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// Descriptors of a queue.
+const SIZE: u16 = 256;
+
+struct Machine {
+    memory: Arc<Mapped>,
+    guest: Guest,
+    scratch: Scratch,
+}
+
+impl Machine {
+    fn new(guest: Guest) -> Self {
+        let hole = HOLE + (1 << 20);
+        let ranges = [
+            (GuestAddress(0), HOLE as usize),
+            (GuestAddress(hole), (MEMORY - hole) as usize),
+        ];
+        Self {
+            memory: Arc::new(Mapped::from_ranges(&ranges).unwrap()),
+            guest,
+            scratch: Scratch::new(),
+        }
+    }
+
+    /// One that has begun.
+    fn begun(guest: Guest) -> Self {
+        let mut machine = Self::new(guest);
+        assert_eq!(machine.ask(&init(), 80).len(), 80);
+        machine
+    }
+
+    /// Puts descriptors into a queue, and returns its first request.
+    fn chain(&self, descriptors: &[Descriptor]) -> Result<Chain, Malformed> {
+        let queue = MockSplitQueue::new(&*self.memory, SIZE);
+        let raw: Vec<_> = descriptors
+            .iter()
+            .map(|one| RawDescriptor::from(*one))
+            .collect();
+        queue.add_desc_chains(&raw, 0).unwrap();
+        let mut queue: Queue = queue.create_queue().unwrap();
+        let chain = queue
+            .pop_descriptor_chain(Arc::clone(&self.memory))
+            .unwrap();
+        Chain::new(&self.memory, chain)
+    }
+
+    /// Has a request answered. Returns how much of the room was filled; `None` for what is none.
+    fn answer(&mut self, descriptors: &[Descriptor]) -> Option<u32> {
+        let chain = self.chain(descriptors).ok()?;
+        let head = Head::of(&chain, &self.guest)?;
+        let (number, filled) = answering::answer(chain, &head, &self.guest, &mut self.scratch);
+        assert_eq!(number, 0);
+        Some(filled)
+    }
+
+    /// Asks in one piece, with room for an answer of `room` bytes in another.
+    fn ask(&mut self, said: &[u8], room: u32) -> Vec<u8> {
+        self.memory.write_slice(said, GuestAddress(SAID)).unwrap();
+        let filled = self.answer(&[
+            Descriptor::new(SAID, said.len() as u32, NEXT, 1),
+            Descriptor::new(ROOM, room, WRITE, 0),
+        ]);
+        let mut answer = vec![0; filled.unwrap() as usize];
+        self.memory
+            .read_slice(&mut answer, GuestAddress(ROOM))
+            .unwrap();
+        answer
+    }
+
+    fn file(&mut self, name: &[u8]) -> u64 {
+        let (error, node) = error_and_node(&self.ask(&make(name), 256));
+        assert_eq!(error, 0);
+        node
+    }
+}
+
+/// Pieces of `len` bytes each for `all` bytes, from `from` on with as much between them.
+fn scattered(from: u64, all: u32, len: u32, flags: u16, first: u16) -> Vec<Descriptor> {
+    let pieces = all.div_ceil(len);
+    (0..pieces)
+        .map(|i| {
+            let here = len.min(all - i * len);
+            let at = from + u64::from(i) * 2 * u64::from(len);
+            Descriptor::new(at, here, flags | NEXT, first + i as u16 + 1)
+        })
+        .collect()
+}
+
+fn last(mut descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
+    if let Some(last) = descriptors.pop() {
+        let flags = if last.is_write_only() { WRITE } else { 0 };
+        descriptors.push(Descriptor::new(last.addr().0, last.len(), flags, 0));
+    }
+    descriptors
+}
+
+#[test]
+fn data_comes_and_goes_in_one_piece_and_in_many() {
+    let served = Served::new(1);
+    let mut machine = Machine::begun(served.guests.join());
+    let file = machine.file(b"file\0");
+    let sizes = [
+        (1, 1),
+        (5000, 700),
+        (64 << 10, 64 << 10),
+        (128 << 10, 4096),
+        (1 << 20, 1 << 20),
+    ];
+    for (all, piece) in sizes {
+        let data: Vec<u8> = (0..all)
+            .map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let mut head = said(16, file, &transfer(0, all));
+        head[..4].copy_from_slice(&(80 + all).to_ne_bytes());
+        machine
+            .memory
+            .write_slice(&head, GuestAddress(SAID))
+            .unwrap();
+        let mut chain = vec![Descriptor::new(SAID, 80, NEXT, 1)];
+        chain.extend(scattered(SAID + 4096, all, piece, 0, 1));
+        for (i, one) in chain[1..].iter().enumerate() {
+            let at = i * piece as usize;
+            let part = &data[at..at + one.len() as usize];
+            machine.memory.write_slice(part, one.addr()).unwrap();
+        }
+        chain.push(Descriptor::new(ROOM, 24, WRITE, 0));
+        assert_eq!(machine.answer(&chain), Some(24), "{all} in {piece}");
+        let mut written = [0; 4];
+        machine
+            .memory
+            .read_slice(&mut written, GuestAddress(ROOM + 16))
+            .unwrap();
+        assert_eq!(u32::from_ne_bytes(written), all);
+        // More is asked for than there is.
+        let more = all + 100;
+        let asked = said(15, file, &transfer(0, more));
+        machine
+            .memory
+            .write_slice(&asked, GuestAddress(SAID))
+            .unwrap();
+        let mut chain = vec![
+            Descriptor::new(SAID, asked.len() as u32, NEXT, 1),
+            Descriptor::new(ROOM, 16, WRITE | NEXT, 2),
+        ];
+        let pieces = scattered(ROOM + 4096, more, piece, WRITE, 2);
+        chain.extend(last(pieces.clone()));
+        assert_eq!(machine.answer(&chain), Some(16 + all), "{all} in {piece}");
+        let mut read = Vec::new();
+        for one in &pieces {
+            let mut part = vec![0; one.len() as usize];
+            machine.memory.read_slice(&mut part, one.addr()).unwrap();
+            read.extend(part);
+        }
+        assert!(read[..all as usize] == data, "{all} in {piece}");
+    }
+    machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn requests_that_are_too_short_or_too_long_get_an_error_or_nothing() {
+    let served = Served::new(1);
+    let mut machine = Machine::begun(served.guests.join());
+    let file = machine.file(b"file\0");
+    let getattr = said(3, file, &[0; 16]);
+    machine
+        .memory
+        .write_slice(&getattr, GuestAddress(SAID))
+        .unwrap();
+    let piece = |at, len, flags, next| Descriptor::new(at, len, flags, next);
+    // Nothing, less than a header, and no room at all or too little for one.
+    assert_eq!(machine.answer(&[piece(SAID, 0, 0, 0)]), None);
+    assert_eq!(machine.answer(&[piece(SAID, 39, 0, 0)]), None);
+    assert_eq!(machine.answer(&[piece(SAID, 56, 0, 0)]), Some(0));
+    let answered = |machine: &mut Machine, len, room| {
+        machine.answer(&[piece(SAID, len, NEXT, 1), piece(ROOM, room, WRITE, 0)])
+    };
+    assert_eq!(answered(&mut machine, 56, 15), Some(0));
+    // Room for the header alone: that it failed is told. So it is of another length than it says.
+    assert_eq!(answered(&mut machine, 56, 16), Some(16));
+    assert_eq!(answered(&mut machine, 40, 256), Some(16));
+    assert_eq!(answered(&mut machine, 57, 256), Some(16));
+    assert_eq!(answered(&mut machine, 56, 256), Some(16 + 104));
+    // Longer than anything that is asked.
+    let long = 3_u32 << 20;
+    machine
+        .memory
+        .write_slice(&long.to_ne_bytes(), GuestAddress(SAID))
+        .unwrap();
+    assert_eq!(answered(&mut machine, long, 256), Some(16));
+    // A read of more than there is room for, and of more than any transfer.
+    for (size, room) in [(4096, 4000), (3 << 20, 3 << 20), (u32::MAX, 4096)] {
+        let read = said(15, file, &transfer(0, size));
+        let answer = machine.ask(&read, room);
+        assert_eq!(error_and_node(&answer).0, -22, "{size} {room}");
+    }
+    // Writes whose data is not there.
+    for said_len in [0, 10, u32::MAX] {
+        let mut write = said(16, file, &transfer(0, said_len));
+        write[..4].copy_from_slice(&80_u32.wrapping_add(said_len).to_ne_bytes());
+        let answer = machine.ask(&write, 64);
+        let expected = if said_len == 0 { 0 } else { -22 };
+        assert_eq!(error_and_node(&answer).0, expected, "{said_len}");
+    }
+    machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn pieces_that_lie_nowhere_cost_the_guest_its_answer() {
+    let served = Served::new(1);
+    let mut machine = Machine::begun(served.guests.join());
+    let file = machine.file(b"file\0");
+    let read = said(15, file, &transfer(0, 8192));
+    machine
+        .memory
+        .write_slice(&read, GuestAddress(SAID))
+        .unwrap();
+    let len = read.len() as u32;
+    for at in [HOLE, HOLE - 20, MEMORY - 8, MEMORY, u64::MAX - 20_000] {
+        let from = [
+            Descriptor::new(at, len, NEXT, 1),
+            Descriptor::new(ROOM, 9000, WRITE, 0),
+        ];
+        assert_eq!(machine.answer(&from), None, "{at:#x}");
+        let to = [
+            Descriptor::new(SAID, len, NEXT, 1),
+            Descriptor::new(at, 9000, WRITE, 0),
+        ];
+        assert_eq!(machine.answer(&to).unwrap_or(0), 0, "{at:#x}");
+        let header_only = [
+            Descriptor::new(SAID, len, NEXT, 1),
+            Descriptor::new(ROOM, 16, WRITE | NEXT, 2),
+            Descriptor::new(at, 9000, WRITE, 0),
+        ];
+        // An empty file: nothing is put there.
+        assert!(
+            matches!(machine.answer(&header_only), None | Some(0 | 16)),
+            "{at:#x}"
+        );
+    }
+    let around = [Descriptor::new(u64::MAX - 10, 4096, 0, 0)];
+    assert!(machine.chain(&around).is_err());
+    machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn chains_that_go_round_or_astray_end() {
+    let served = Served::new(1);
+    let mut machine = Machine::begun(served.guests.join());
+    let getattr = said(3, 1, &[0; 16]);
+    machine
+        .memory
+        .write_slice(&getattr, GuestAddress(SAID))
+        .unwrap();
+    // Round and round: each descriptor counts at most as often as there are descriptors.
+    let round = [
+        Descriptor::new(SAID, 56, NEXT, 1),
+        Descriptor::new(ROOM, 256, WRITE | NEXT, 1),
+    ];
+    assert!(machine.answer(&round).is_some());
+    let back = [
+        Descriptor::new(SAID, 56, NEXT, 1),
+        Descriptor::new(ROOM, 256, WRITE | NEXT, 0),
+    ];
+    assert_eq!(machine.chain(&back).unwrap_err(), Malformed { head: 0 });
+    // To what is no descriptor.
+    let astray = [Descriptor::new(SAID, 56, NEXT, 4711)];
+    assert_eq!(machine.answer(&astray), Some(0));
+    // A table of tables, one of an odd length, and one that lies nowhere.
+    let table = SAID + 8192;
+    for (at, len) in [(table, 16), (table, 17), (HOLE, 32), (u64::MAX - 15, 16)] {
+        let nested = RawDescriptor::from(Descriptor::new(table, 16, INDIRECT, 0));
+        machine
+            .memory
+            .write_obj(nested, GuestAddress(table))
+            .unwrap();
+        let indirect = [Descriptor::new(at, len, INDIRECT, 0)];
+        assert_eq!(machine.answer(&indirect), None, "{at:#x} {len}");
+    }
+    // A table of many, in a ring.
+    let many = 60_000_u16;
+    for i in 0..many {
+        let flags = if i == 0 { NEXT } else { WRITE | NEXT };
+        let one = Descriptor::new(if i == 0 { SAID } else { ROOM }, 56, flags, (i + 1) % many);
+        let at = GuestAddress((10 << 20) + u64::from(i) * 16);
+        machine
+            .memory
+            .write_obj(RawDescriptor::from(one), at)
+            .unwrap();
+    }
+    let indirect = [Descriptor::new(10 << 20, u32::from(many) * 16, INDIRECT, 0)];
+    assert_eq!(machine.chain(&indirect).unwrap_err(), Malformed { head: 0 });
+    machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn whatever_a_guest_puts_into_its_queue_is_survived() {
+    let served = Served::new(1);
+    let mut machine = Machine::begun(served.guests.join());
+    let file = machine.file(b"file\0");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for _ in 0..3000 {
+        let opcode = random(56) as u32;
+        if opcode == 38 {
+            // The end is another test's.
+            continue;
+        }
+        let node = [0, 1, file, random(100), u64::MAX][random(5) as usize];
+        let mut bytes = said(opcode, node, &vec![0; random(200) as usize]);
+        for _ in 0..random(30) {
+            let at = random(bytes.len() as u64) as usize;
+            // Its length is right more often than not.
+            if at >= 8 || random(4) == 0 {
+                bytes[at] = random(256) as u8;
+            }
+        }
+        machine
+            .memory
+            .write_slice(&bytes, GuestAddress(SAID))
+            .unwrap();
+        let mut chain = Vec::new();
+        let pieces = 1 + random(6);
+        for piece in 0..pieces {
+            let at = [SAID, ROOM, HOLE - 8, random(MEMORY), random(u64::MAX)][random(5) as usize];
+            let len = [bytes.len() as u64, 16, random(300), random(3 << 20)][random(4) as usize];
+            let at = if piece == 0 { SAID } else { at };
+            let flags = random(if piece == 0 { 2 } else { 8 }) as u16;
+            chain.push(Descriptor::new(
+                at,
+                len as u32,
+                flags,
+                random(pieces + 1) as u16,
+            ));
+        }
+        machine.answer(&chain);
+    }
+    // It is served as before.
+    assert_eq!(machine.ask(&init(), 80).len(), 80);
+    machine.file(b"another\0");
+    machine.guest.end();
+    served.end();
+}
