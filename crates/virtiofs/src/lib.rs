@@ -7,7 +7,7 @@
 //! virtqueues) and 5.11 (file system device), and QEMU's *Vhost-user Protocol*
 //! (`docs/interop/vhost-user.rst`).
 //!
-//! ```
+//! ```text
 //!  guest ── queues in its memory ── ring ── chain ── answering ── extant_fuse::Guest
 //!  monitor ── socket ── connection ── memory, ring
 //! ```

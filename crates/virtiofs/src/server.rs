@@ -15,8 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 static CONNECTIONS: LockClass = LockClass::new("connected guests", Rank::Leaf);
+
+/// How long a guest that has gone may take to leave its place, and how often that is looked for.
+const A_MOMENT: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why guests cannot be served. Displays as a sentence for people.
 pub use extant_serve::ServeError;
@@ -96,6 +101,19 @@ impl VirtioFs {
         served
     }
 
+    /// Tells whether one more guest may come, after a moment in which one that has gone may leave
+    /// its place.
+    fn has_place(&self, connected: &Connected) -> bool {
+        let end = Instant::now() + A_MOMENT;
+        while connected.0.lock().len() >= self.most {
+            if Instant::now() > end || self.ends.load(Ordering::Acquire) {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        true
+    }
+
     fn take_all(
         &self,
         guests: &Guests,
@@ -120,14 +138,14 @@ impl VirtioFs {
                 Ok((stream, _)) => stream,
                 Err(e) if e.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
                     tracing::warn!("no descriptors are left for another guest");
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    std::thread::sleep(A_MOMENT);
                     continue;
                 }
                 // It went away.
                 Err(_) => continue,
             };
             threads.retain(|thread| !thread.is_finished());
-            if connected.0.lock().len() >= self.most {
+            if !self.has_place(connected) {
                 // Its monitor says so, and does not wait.
                 tracing::warn!(
                     "a guest was turned away: there are {} already (--guests)",

@@ -65,13 +65,12 @@ pub(crate) struct Serve {
     #[arg(
         long,
         value_name = "N",
-        requires = "virtiofs",
         value_parser = clap::value_parser!(u16).range(1..=64)
     )]
     pub(crate) guests: Option<u16>,
     /// With --virtiofs, options of `extant mount -o`, separated by commas; may be given more than
     /// once
-    #[arg(short = 'o', value_name = "OPTIONS", requires = "virtiofs")]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Refuse changes
     #[arg(short = 'r', long)]
@@ -147,6 +146,17 @@ impl Serve {
     /// Whether the image is nowhere, and made when it is read.
     pub(crate) fn is_planned(&self) -> bool {
         !self.plan.sources.from.is_empty()
+    }
+
+    /// Refuses to be told of guests where there are none.
+    pub(crate) fn refuse_guests_of_disks(&self) -> Outcome {
+        let is_told = self.guests.is_some() || !self.options.is_empty();
+        if is_told && self.virtiofs.is_none() {
+            return Err(Failure::usage(
+                "--guests and -o go with --virtiofs: a disk has no files here",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses to be told how to make a file system where there is an image.

@@ -289,7 +289,7 @@ fn the_version_names_commit_target_and_features() {
     // Tests are built with all that the command has by default.
     assert_eq!(
         value(features, "features"),
-        "fast-patterns formats prompt remote tls"
+        "fast-patterns formats prompt remote tls virtiofs"
     );
     // A command has no features of its own.
     assert!(

@@ -73,7 +73,9 @@ fn monitors_connect_to_a_confined_process_and_the_image_is_clean_afterwards() {
             extant(["rm", &format!("{image}:/x")]).fails(1);
         }
         assert_eq!(serving.end(), Some(0), "{more:?}");
-        assert!(!place.path().join("socket").exists());
+        // One process alone leaves it, and the next server replaces it.
+        let is_left = more.contains(&"--no-sandbox");
+        assert_eq!(place.path().join("socket").exists(), is_left, "{more:?}");
         assert_clean(image.as_ref());
     }
 }

@@ -66,6 +66,7 @@ fn refuse_nonsense(args: &Serve, location: &Whereabouts) -> Outcome {
         ));
     }
     args.refuse_meaningless_plan()?;
+    args.refuse_guests_of_disks()?;
     guests::options(args)?;
     match args.format.as_deref() {
         None | Some("raw") => Ok(()),
