@@ -53,7 +53,7 @@ pub(super) fn answer(
     let options = options(args)?;
     let socket = args.virtiofs.as_deref().unwrap_or(Path::new(""));
     let image = whole_image(args.image.as_deref().unwrap_or(Path::new("")).as_os_str())?;
-    crate::log::start(options.log.as_deref(), true)?;
+    crate::log::start(options.log.as_deref(), true, socket)?;
     let most = usize::from(args.guests.unwrap_or(1));
     let server = VirtioFs::bind(socket, most).map_err(Failure::new)?;
     let socket = std::path::absolute(socket)?;
