@@ -45,9 +45,9 @@ pub(crate) struct Serve {
     /// The image or block device
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub(crate) image: Option<PathBuf>,
-    /// Where to listen for clients of a disk: a Unix socket to make, a host and a port (0 lets the system choose), or a
-    /// socket that listens already and is open under a number. Left out where a service manager
-    /// hands one over (LISTEN_FDS)
+    /// Where to listen for clients of a disk: a Unix socket to make, a host and a port (0 lets the
+    /// system choose), or a socket that listens already and is open under a number. Left out where
+    /// a service manager hands one over (LISTEN_FDS)
     #[arg(
         long,
         value_name = "unix:PATH|HOST:PORT|fd:N",
