@@ -1,19 +1,16 @@
-//! Images made in a format: which one is asked for, and the files that it takes.
+//! Images made in a format: which one is asked for.
 
 use crate::failure::{Failure, Outcome};
 use crate::object;
 use crate::time::seconds_now;
 use extant::Escaped;
-use extant_blockdev::{BlockDevice, FileOptions, SharedDevice};
-use extant_formats::{CreateHow, Format, FormatError, create, describe_flat, flat_extent_of};
-use extant_mkfs::output::{Output, OutputError, Replaces};
+use extant::container::Container;
+pub(crate) use extant::container::{Names, second_file, spool};
+use extant_formats::Format;
+use extant_mkfs::output::{Output, OutputError};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Sizes of disks are multiples of this, which every format has.
-const SECTOR: u64 = 512;
+use std::path::Path;
 
 /// The format that an image is made in: what `--format` says, or else the extension of its name.
 pub(crate) fn format_of(image: &Path, asked: Option<&str>) -> Outcome<Format> {
@@ -49,98 +46,24 @@ pub(crate) fn format_of(image: &Path, asked: Option<&str>) -> Outcome<Format> {
     Ok(format)
 }
 
-/// The file with the bytes of the disk, where the format has two files.
-pub(crate) fn second_file(image: &Path, format: Format) -> Option<PathBuf> {
-    (format == Format::Vmdk).then(|| flat_extent_of(image))
+/// An image that is made.
+pub(crate) fn container(image: &Path, names: Names, format: Format) -> Container<'_> {
+    Container {
+        path: image,
+        format,
+        names,
+        time: seconds_now(),
+    }
 }
 
-/// Which files an image may take the names of: its own, and that of its bytes where the format has
-/// two files.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Names {
-    pub(crate) image: Replaces,
-    pub(crate) second: Replaces,
-}
-
-/// Makes the place for a disk of `size` bytes. An Android sparse image and one in chunks have none:
-/// they are written when all of the disk is there, by [`write_simg`] and [`crate::chunks::write`].
+/// Makes the place for a disk of `size` bytes, which is an object of a store if the image is one.
 pub(crate) fn output(
-    image: &Path,
-    names: Names,
-    format: Format,
+    container: &Container<'_>,
     size: u64,
     uuid: Option<[u8; 16]>,
 ) -> Result<Output, OutputError> {
-    match format {
-        Format::Raw => match object::url_of(image) {
-            Some(url) => object::output(&url, size),
-            None => Output::create_over(image, size, names.image),
-        },
-        Format::Vmdk => {
-            // What cannot be described is said before anything is made or replaced.
-            description(image, size)?;
-            let size = size.next_multiple_of(SECTOR);
-            Output::create_over(&flat_extent_of(image), size, names.second)
-        }
-        _ => Output::create_in_format(image, names.image, |file| {
-            let mut how = CreateHow::default();
-            how.uuid = uuid;
-            how.time = seconds_now();
-            let size = size.next_multiple_of(SECTOR);
-            create(file, format, size, &how).map_err(wrapped)
-        }),
+    match object::url_of(container.path) {
+        Some(url) => object::output(&url, size),
+        None => container.output(size, uuid),
     }
-}
-
-/// An error of a format as one of outputs.
-pub(crate) fn wrapped(error: FormatError) -> OutputError {
-    match error {
-        FormatError::Device(error) => OutputError::Device(error),
-        other => OutputError::Format(Box::new(other)),
-    }
-}
-
-/// A file of `size` bytes without a name, beside the image.
-pub(crate) fn spool(image: &Path, size: u64) -> Result<SharedDevice, OutputError> {
-    let folder = match image.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let file = tempfile::tempfile_in(folder).map_err(|source| {
-        OutputError::Device(extant_blockdev::DeviceError::Open {
-            op: "make a file in",
-            path: folder.to_owned(),
-            source,
-        })
-    })?;
-    let device = FileOptions::create(size).adopt(file, image)?;
-    Ok(Arc::new(device))
-}
-
-/// The description of a disk of `size` bytes, which are in a file beside it.
-fn description(image: &Path, size: u64) -> Result<String, OutputError> {
-    let id = seconds_now() as u32;
-    let size = size.next_multiple_of(SECTOR);
-    describe_flat(size, &flat_extent_of(image), id).map_err(wrapped)
-}
-
-/// Writes the description of a disk whose bytes are in a file beside it.
-pub(crate) fn describe(image: &Path, names: Names, size: u64) -> Result<(), OutputError> {
-    let text = description(image, size)?;
-    let output = Output::create_over(image, text.len() as u64, names.image)?;
-    output.device().write_at(0, text.as_bytes())?;
-    output.commit()
-}
-
-/// Writes an Android sparse image of a disk.
-pub(crate) fn write_simg(
-    image: &Path,
-    names: Names,
-    disk: &dyn BlockDevice,
-    how: &extant_formats::simg::WriteHow,
-    progress: &dyn extant_formats::CopyProgress,
-) -> Result<(), OutputError> {
-    let output = Output::create_in_format(image, names.image, Ok)?;
-    extant_formats::simg::write(disk, output.device(), how, progress).map_err(wrapped)?;
-    output.commit()
 }

@@ -3,7 +3,7 @@
 use super::mkfs::replacing;
 use crate::args::{Convert, Whereabouts};
 use crate::chunks::{self, Chunked, Chunking};
-use crate::container::{Names, describe, format_of, output, second_file, write_simg};
+use crate::container::{Names, container, format_of, output, second_file};
 use crate::failure::{Failure, Outcome};
 use crate::image_path::{as_raw, how, shown, whole_image};
 use crate::object;
@@ -198,12 +198,13 @@ fn write(
 ) -> Result<Done, Box<dyn std::error::Error>> {
     let disk = &*source.disk;
     let threads = args.threads.and_then(NonZero::new);
+    let container = container(&args.target, names, format);
     if format == Format::Simg {
         let mut how = WriteHow::default();
         how.crc = args.crc;
         how.holes_dont_care = args.holes_dont_care;
         how.threads = threads;
-        write_simg(&args.target, names, disk, &how, progress)?;
+        container.write_simg(disk, &how, progress)?;
         return Ok(Done::default());
     }
     if let Some(chunking) = chunking {
@@ -220,14 +221,14 @@ fn write(
         uuid
     });
     let size = disk.size();
-    let to = output(&args.target, names, format, size, uuid)?;
+    let to = output(&container, size, uuid)?;
     if !to.is_zeroed() {
         to.device().zero(0, size)?;
     }
     let copied = copy(disk, to.device(), threads, progress)?;
     to.commit()?;
     if format == Format::Vmdk {
-        describe(&args.target, names, size)?;
+        container.describe(size)?;
     }
     Ok(Done {
         read: Some(copied.read),

@@ -1,6 +1,5 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
-use super::like::Like;
 use super::sources;
 use super::tables::Tables as Owners;
 use super::verity::Verity;
@@ -8,9 +7,10 @@ use crate::args::{self, Layout, Mkfs, TableInit, Whereabouts};
 use crate::chunks::Chunking;
 use crate::container::format_of;
 use crate::failure::{Failure, Outcome};
+use crate::image_path::{ImagePath, how, whole_image};
 use crate::size;
 use crate::time::{TIMES, seconds_now, source_date_epoch};
-use extant::{Escaped, OpenSpec};
+use extant::{Escaped, Like, OpenSpec};
 use extant_blockdev::BlockDevice;
 use extant_format::BlockSize;
 use extant_format::features::{Feature, RoCompat};
@@ -28,6 +28,7 @@ use extant_mkfs::words::{self, parse_headroom, parse_mode};
 use extant_mkfs::{Arrangement, BuildOptions, Headroom, Size};
 
 pub(in crate::commands) use extant_mkfs::words::parse_uuid;
+use std::ffi::OsStr;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -226,7 +227,7 @@ impl Plan {
     fn new(args: &args::Plan, from: Vec<Source>, size: Size, sector_size: u32) -> Outcome<Self> {
         let epoch = source_date_epoch()?;
         let mut format = Format::new(args)?;
-        let like = args.like.as_deref().map(Like::open).transpose()?;
+        let like = args.like.as_deref().map(like).transpose()?;
         let size = match &like {
             Some(like) => {
                 format.liken(like);
@@ -402,7 +403,10 @@ impl Plan {
         let mut options = BuildOptions::new(format, self.size).threads(self.threads);
         options.arrangement = self.arrangement;
         if let (Some(like), Some(tree)) = (&self.like, tree) {
-            options.like = Some(Arc::new(like.former(tree, block_size)?));
+            let former = like.former(tree, block_size).map_err(|e| {
+                format!("{e}: it cannot be read to be like it; extant check says more about it")
+            })?;
+            options.like = Some(Arc::new(former));
         }
         Ok(options)
     }
@@ -476,18 +480,26 @@ impl Format {
 impl Format {
     /// Takes from an older image what is not said otherwise.
     fn liken(&mut self, like: &Like) {
-        let old = like.superblock();
-        self.block_size.get_or_insert(old.block_size());
-        self.inode_size.get_or_insert(old.inode_size());
-        self.uuid.get_or_insert(old.uuid());
-        self.hash_seed.get_or_insert(like.hash_seed());
+        let mut old = FormatOptions::new(0, 0);
+        like.liken(&mut old);
+        self.block_size = self.block_size.or(old.block_size);
+        self.inode_size.get_or_insert(old.inode_size);
+        self.uuid.get_or_insert(old.uuid);
+        self.hash_seed.get_or_insert(old.hash_seed);
         if self.inodes == InodeDensity::BySize {
-            self.inodes = InodeDensity::Count(old.inodes_count());
+            self.inodes = old.inodes;
         }
         if self.label.is_empty() {
-            self.label = old.label().to_vec();
+            self.label = old.label;
         }
     }
+}
+
+/// Opens an older image that the new one shall be like.
+fn like(text: &OsStr) -> Outcome<Like> {
+    let image = whole_image(text)?;
+    let how = how(&Whereabouts::default(), &image, false);
+    Like::open(&image, &how).map_err(|e| ImagePath::root_of(image).failure(&e))
 }
 
 /// The part of something that exists which the file system goes into.

@@ -1,13 +1,12 @@
 //! `extant mkfs`.
 //!
 //! `config` turns options into a checked [`Config`]; `sources` reads what the image is filled from,
-//! and `image_source` other images; `like` reads one that the new one shall be like;
+//! and `image_source` other images;
 //! `tables` has what is put beside the sources, and owners; `replacing` looks at what is in the
 //! image's place; `verity` has hash trees that are made with it; this file does the rest.
 
 mod config;
 pub(in crate::commands) mod image_source;
-mod like;
 pub(super) mod replacing;
 pub(super) mod sources;
 mod tables;
@@ -31,7 +30,6 @@ use crate::size::human;
 use config::{Config, Say};
 use extant::{Escaped, SharedDevice};
 use extant_formats::Format as Container;
-use extant_formats::simg::WriteHow;
 use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
 use extant_mkfs::output::{Output, Replaces};
@@ -180,31 +178,30 @@ fn make(
     progress: &Shown,
 ) -> Result<Report, BuildError> {
     let image = &config.image;
-    if config.container == Container::Raw && object::url_of(image).is_none() {
+    if let Some(url) = object::url_of(image) {
+        return build_into(
+            tree,
+            |size| Ok(object::output(&url, size)?),
+            options,
+            progress,
+        );
+    }
+    if config.container == Container::Raw {
         return build(tree, image, config.window.clone(), options, progress);
     }
+    let Some(chunking) = &config.chunking else {
+        let made = container::container(image, names, config.container);
+        return made.build(tree, options, |disk| disk, progress);
+    };
     let mut disk = None;
     let into = |size| {
-        let output = match config.container {
-            Container::Simg | Container::Caibx => {
-                let spool = container::spool(image, size)?;
-                disk = Some(Arc::clone(&spool));
-                Output::on_device(spool, true)
-            }
-            format => container::output(image, names, format, size, Some(options.format.uuid))?,
-        };
-        Ok(output)
+        let spool = container::spool(image, size)?;
+        disk = Some(Arc::clone(&spool));
+        Ok(Output::on_device(spool, true))
     };
     let report = build_into(tree, into, options, progress)?;
-    if let (Some(disk), Some(chunking)) = (&disk, &config.chunking) {
-        chunks::write(image, names.image, &**disk, chunking, options.threads, &())?;
-    } else if let Some(disk) = disk {
-        let mut how = WriteHow::default();
-        how.threads = options.threads;
-        container::write_simg(image, names, &*disk, &how, &())?;
-    }
-    if config.container == Container::Vmdk {
-        container::describe(image, names, report.image_size())?;
+    if let Some(disk) = disk {
+        chunks::write(image, names.image, &*disk, chunking, options.threads, &())?;
     }
     Ok(report)
 }
