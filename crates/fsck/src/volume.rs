@@ -180,12 +180,31 @@ pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock
         let groups = WITH_BACKUP.into_iter().map(u64::from);
         groups.map(move |group| (size, Pblk::new(first + group * per_group)))
     });
-    for (size, block) in told_places(&bytes).into_iter().chain(usual) {
+    // Numbers that are wrong may lead to another file system, in a file of this one.
+    for (size, block) in told_places(&bytes) {
+        if let Some(sb) = superblock_at(device, size, block)?.filter(|sb| belongs_at(sb, block)) {
+            return Ok(Some((sb, block)));
+        }
+    }
+    for (size, block) in usual {
         if let Some(sb) = superblock_at(device, size, block)? {
             return Ok(Some((sb, block)));
         }
     }
     Ok(None)
+}
+
+/// Whether a backup is that of the group which begins with `block`, as it says itself.
+fn belongs_at(backup: &Superblock, block: Pblk) -> bool {
+    let raw = backup.raw();
+    let first = u64::from(raw.first_data_block.get());
+    let blocks = u64::from(raw.blocks_per_group.get());
+    let behind = block.get().checked_sub(first).filter(|_| blocks > 0);
+    behind.is_some_and(|behind| {
+        let (group, rest) = (behind / blocks, behind % blocks);
+        // The number has 16 bits.
+        rest == 0 && group & 0xFFFF == u64::from(raw.block_group_nr.get())
+    })
 }
 
 /// Where backups lie by a superblock in which something may be wrong: the size of a group stands

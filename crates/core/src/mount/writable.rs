@@ -109,10 +109,12 @@ impl Fs {
         };
         let found = Self::find_journal(&device, &before, options, torn.is_some())?;
         let log = match &found {
-            Some(found) if claims != Claims::HeldInFront => {
-                Some(start_log(&device, &before, found, None)?)
+            Some(found) if claims == Claims::HeldInFront => {
+                empty_log(&device, &before, found)?;
+                None
             }
-            _ => None,
+            Some(found) => Some(start_log(&device, &before, found, None)?),
+            None => None,
         };
         let first = found.as_ref().map_or(0, |found| found.first.get());
         let first = FIRST_SEQ + u64::from(first);
@@ -131,7 +133,7 @@ impl Fs {
         let was_clean = superblock.state().contains(State::CLEAN);
         let superblock = mark_open(&superblock);
         let runs = found.as_ref().map_or(&[][..], |found| &found.runs);
-        let log = log.map(|log| (log, runs));
+        let log = (log, runs);
         let seen = found.as_ref().and_then(|found| found.seen.as_ref());
         let mut fs = Self::writable(device, superblock, options, log, Seq::new(first), seen)?;
         if !was_clean {
@@ -301,13 +303,14 @@ impl Fs {
         Ok(())
     }
 
-    /// The file system with all that changes need. `seen` is what was read of it since the device
+    /// The file system with all that changes need. The blocks of a journal are kept from files,
+    /// whether it is written to or not. `seen` is what was read of it since the device
     /// changed last.
     pub(super) fn writable(
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
-        log: Option<(LogWriter, &[LogRun])>,
+        (log, runs): (Option<LogWriter>, &[LogRun]),
         first: Seq,
         seen: Option<&Self>,
     ) -> Result<Self> {
@@ -324,11 +327,7 @@ impl Fs {
         // half of the log.
         let most = log
             .as_ref()
-            .map_or(u64::MAX, |(log, _)| u64::from(log.capacity()) / 2);
-        let (log, runs) = match log {
-            Some((log, runs)) => (Some(log), runs),
-            None => (None, &[][..]),
-        };
+            .map_or(u64::MAX, |log| u64::from(log.capacity()) / 2);
         let journal = Journal::new(
             Arc::clone(fs.volume()),
             Arc::clone(&super_state),
@@ -369,6 +368,20 @@ impl Fs {
         }
         Ok(fs)
     }
+}
+
+/// Leaves nothing to be replayed of a log that was, nor an error that stopped it, where nothing is
+/// going to be written to it.
+fn empty_log(device: &SharedDevice, superblock: &Superblock, found: &Found) -> Result<()> {
+    if !(found.replayed || found.aborted) {
+        return Ok(());
+    }
+    let mut log = start_log(device, superblock, found, None)?;
+    log.close().map_err(Error::log)?;
+    if found.aborted {
+        log.record_error(0).map_err(Error::log)?;
+    }
+    Ok(())
 }
 
 /// An empty log after the one that was found; with `fast_commits`, one that begins with the

@@ -534,3 +534,35 @@ fn a_backup_is_found_where_groups_have_no_usual_size() {
         assert!(debugfs(&path, "stat kept").contains("directory"));
     }
 }
+
+/// The wrong size of a group leads into a file that is an image itself.
+#[test]
+fn a_backup_of_another_file_system_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, inner) = (dir.path().join("image"), dir.path().join("inner"));
+    mke2fs(
+        &inner,
+        4 << 20,
+        &["-t", "ext4", "-b", "1024", "-g", "256", "-L", "inner"],
+    );
+    mke2fs(
+        &path,
+        12 << 20,
+        &["-t", "ext4", "-b", "1024", "-L", "outer"],
+    );
+    debugfs_write(&path, &[&format!("write {} inner", inner.display())]);
+    let backup: u32 = debugfs(&path, "bmap inner 257").trim().parse().unwrap();
+    // Where the first of its backups lies, behind block 1 as that of a first group would.
+    poke(&path, 1024 + 0x20, &(backup - 1).to_le_bytes());
+    poke(&path, 1024 + 0x28, &0xFFFF_u32.to_le_bytes());
+    let device = OpenSpec::read_only(&path).open().unwrap();
+    let (block, _) = extant_fsck::find_backup_superblock(&*device)
+        .unwrap()
+        .unwrap();
+    assert_eq!(block.get(), 8193);
+    repair_whole("outer", &path);
+    assert_eq!(
+        oracle::dumpe2fs_header(&path).field("Filesystem volume name"),
+        "outer"
+    );
+}

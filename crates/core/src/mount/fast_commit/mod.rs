@@ -87,7 +87,7 @@ pub(super) fn apply(
     let overlay = Arc::new(overlay);
     let device: SharedDevice = Arc::<OverlayDevice>::clone(&overlay);
     let first = Seq::new(writable::FIRST_SEQ);
-    let fs = Fs::writable(device, superblock, options, None, first, None)?;
+    let fs = Fs::writable(device, superblock, options, (None, &[]), first, None)?;
     fs.find_orphans()?;
     let most = u64::from(found.log_blocks()) * u64::from(size.bytes());
     let mut replay = Replay {

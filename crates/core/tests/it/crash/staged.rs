@@ -318,3 +318,30 @@ fn an_attempt_that_finds_no_room_leaves_what_was_there() {
     device.content().write_to(&place).unwrap();
     oracle::check_clean(&place).unwrap();
 }
+
+/// Such a block is no part of what is committed: a change of it would be lost.
+#[test]
+fn a_file_that_leads_into_the_journal_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("image");
+    oracle::mke2fs(&place, 16 << 20, &["-t", "ext4", "-b", "1024"]);
+    let text = dir.path().join("text");
+    std::fs::write(&text, "some text").unwrap();
+    oracle::debugfs_write(&place, &[&format!("write {} a", text.display())]);
+    let blocks = oracle::debugfs(&place, "blocks <8>");
+    let journal = blocks.split_whitespace().next().unwrap();
+    oracle::debugfs_write(&place, &[&format!("sif a block[5] {journal}")]);
+    let device = CrashDevice::over(Content::of_file(&place));
+    let changes = staged(Arc::new(device.clone()));
+    let open = Open::of(Arc::clone(changes.fs()));
+    let write = Op::Write {
+        path: "a".to_owned(),
+        offset: 0,
+        len: 4,
+    };
+    let tag = Tag { lane: 0, op: 0 };
+    let done = Extant::default().perform(&open, &write, tag);
+    assert!(done.is_err(), "{done:?}");
+    open.let_go();
+    assert_eq!(device.log().writes(), 0);
+}
