@@ -18,9 +18,6 @@ code_sum() {
 }
 export EXTANT_SEED_FROM="${EXTANT_SEED_FROM:-$(code_sum)}"
 
-# Most tests wait for programs, mounts and disks much of the time: as many at once as there are processors leave these idle.
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) + 4))}"
-
 step() {
     printf '\n== %s (%s)\n' "$1" "$(date -u +%H:%M:%S)"
 }

@@ -16,22 +16,32 @@ Examples:
   extant serve disk.img --nbd unix:disk.sock --read-only
   extant serve whole-disk.img --partition 1 --nbd 127.0.0.1:0 --export data
   extant serve --from ./rootfs --size 4G --writable --nbd unix:disk.sock
-  extant serve disk.img --virtiofs files.sock
+  extant serve rootfs.img --virtiofs files.sock
 
-With --nbd it is a disk, and the protocol is NBD. Clients are the kernel's nbd-client, QEMU, nbdcopy, nbdinfo and others; the \
+With --nbd it is a disk, and the protocol is NBD. Clients are the kernel's nbd-client, QEMU, \
+nbdcopy, nbdinfo and others; the \
 address for them goes to standard output as soon as they can connect. Several may be connected at \
 a time, and see one disk.
 
-What IMAGE is, is seen from its content, as by `extant convert`. An image that its user has written \
+What IMAGE is, is seen from its content, as by `extant convert`. An image that its user has \
+written \
 to at will may look like another format: --image-format raw takes its bytes as they are.
 
 With --from the image is nowhere: it is planned as `extant mkfs` would make it, with the same \
-options, and each block is made when a client reads it, data from the files of DIR, the archive and --add. \
+options, and each block is made when a client reads it, data from the files of DIR, the archive \
+and --add. \
 These must stay as they are. What has changed or is gone gives clients an I/O error, and its name \
 goes to standard error. With --writable changes go to a temporary file (in TMPDIR), and are gone \
 at the end. The UUID is another one each time, unless --uuid or SOURCE_DATE_EPOCH says which.
 
-With --virtiofs guests of virtual machines use the files of the image, as `extant mount` shows them, and the image is in no use otherwise. The protocol is vhost-user, as QEMU (vhost-user-fs-pci), Cloud Hypervisor and others speak it; the path of the socket goes to standard output as soon as they can connect. One guest is served at a time, or as many as --guests says. Of several each sees what the others change, and asks again for what it has seen before. Options of -o are those of `extant mount` that are about the image, and not about a directory: sync, dirsync, commit=, errors=, discard, usrquota, nodelalloc, log=, memory=, writeback_cache, direct_io, direct_from=, seek_holes.
+With --virtiofs guests of virtual machines use the files of the image, as `extant mount` shows \
+them, and the image is in no use otherwise. The protocol is vhost-user, as QEMU \
+(vhost-user-fs-pci), Cloud Hypervisor and others speak it; the path of the socket goes to \
+standard output as soon as they can connect. One guest is served at a time, or as many as \
+--guests says. Of several each sees what the others change, and asks again for what it has seen \
+before. Options of -o are those of `extant mount` that are about the image, and not about a \
+directory: sync, dirsync, commit=, errors=, discard, usrquota, nodelalloc, log=, memory=, \
+writeback_cache, direct_io, direct_from=, seek_holes.
 
 It ends with SIGTERM, SIGINT or SIGHUP. Requests under way are answered, and all is durable then.
 
@@ -40,7 +50,8 @@ A service manager that starts the server with the first client hands its socket 
 
 There is no encryption and no password: a Unix socket is for the users who may write to it, a port \
 for everybody who can reach it. The process that answers clients can open no files (but those of \
-the DIR that it serves, and what --add puts into it) and make no connections. --no-sandbox turns that off.")]
+the DIR that it serves, and what --add puts into it) and make no connections. --no-sandbox turns \
+that off.")]
 pub(crate) struct Serve {
     /// The image or block device
     #[arg(required_unless_present = "from", conflicts_with = "from")]

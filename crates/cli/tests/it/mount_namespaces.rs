@@ -1,21 +1,33 @@
 //! Mounts by ordinary users in namespaces of their own, as containers have them: without root,
 //! without the system's helper, and without a way back out.
 
+use crate::mount_ends::LEAVE_OTHERS;
 use crate::mounting::Mount;
-use crate::support::ordinary_user;
+use crate::support::{Place, ordinary_user};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::require;
+use extant_testkit::tool::{Tool, tool};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
+/// A program of an ordinary user in a mount namespace without the mounts of other tests: whatever
+/// namespace that makes would keep them.
+fn apart(place: &Place) -> Tool {
+    // The user's copy of the command, and the folder of the user.
+    let _ = ordinary_user(place, "true");
+    let script = format!("{LEAVE_OTHERS}exec \"$@\"");
+    tool("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .args(["-", "setpriv", "--reuid=65534", "--regid=65534"])
+        .args(["--clear-groups", "--"])
+}
+
 /// Tells whether an ordinary user can make user namespaces, after printing the named skip if not.
 fn has_user_namespaces(mount: &Mount) -> bool {
-    let tried = ordinary_user(&mount.place, "unshare")
-        .args(["-Urm", "true"])
-        .run();
+    let tried = apart(&mount.place).args(["unshare", "-Urm", "true"]).run();
     if tried.code == 0 {
         return true;
     }
@@ -75,8 +87,9 @@ fn a_user_mounts_in_a_namespace_without_help() {
                 .replace("chmod 4750", "chmod 700")
                 .replace("0:0:4750", "0:0:700"),
         };
-        let run = ordinary_user(place, "unshare")
-            .args(["-Urm", "sh", "-c", &script, "sh", &place.arg("extant")])
+        let run = apart(place)
+            .args(["unshare", "-Urm", "sh", "-c", &script])
+            .args(["sh", &place.arg("extant")])
             .args([&place.arg("public"), options])
             .run();
         assert_eq!(run.code, 0, "{options}: {run:?}");

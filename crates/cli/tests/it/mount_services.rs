@@ -166,9 +166,9 @@ fn activated(socket: &impl AsFd, image: &str, more: &str) -> (Served, String) {
     let script = format!(
         "exec 3<&{number} {number}<&-; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$1\" serve \"$2\" {more}"
     );
-    // One that is 3 already stays.
+    // One that is 3 already stays. Not every shell knows numbers of two digits.
     let script = script.replace("exec 3<&3 3<&-;", "");
-    let mut child = Command::new("sh")
+    let mut child = Command::new("bash")
         .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_extant"), image])
         .stdout(Stdio::piped())
         .spawn()
