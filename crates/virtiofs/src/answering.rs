@@ -184,7 +184,7 @@ fn read(
         }
         read
     } else {
-        read_pieces(chain, &pieces, said, guest)?
+        read_pieces(chain, &pieces, said, guest, &mut scratch.answer)?
     };
     chain.copy_to(0, &Guest::header(said, read))?;
     Ok(Guest::ANSWER_HEADER + read.unwrap_or(0))
@@ -195,11 +195,23 @@ fn read_pieces(
     pieces: &[(GuestAddress, usize)],
     said: &[u8],
     guest: &Guest,
+    scratch: &mut Aligned,
 ) -> Result<Result<usize, Refused>, Nowhere> {
     let mut done = 0;
     for &piece in pieces {
-        let into = chain.lend_mut(piece).ok_or(Nowhere)?;
-        match guest.read(said, done, into) {
+        let read = if let Some(into) = chain.lend_mut(piece) {
+            guest.read(said, done, into)
+        } else {
+            // It may lie in several regions of the guest's memory.
+            chain.has(piece)?;
+            let into = scratch.before_page(0);
+            let into = into.get_mut(..piece.1).unwrap_or_default();
+            let read = guest.read(said, done, into);
+            let data = into.get(..read.unwrap_or(0)).unwrap_or_default();
+            chain.copy_to(Guest::ANSWER_HEADER + done, data)?;
+            read
+        };
+        match read {
             Ok(read) => {
                 done += read;
                 if read < piece.1 {

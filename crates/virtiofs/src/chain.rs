@@ -146,6 +146,12 @@ impl Chain {
         }
     }
 
+    /// Sees that the guest has memory in all of a piece.
+    pub(crate) fn has(&self, (address, len): (GuestAddress, usize)) -> Result<(), Nowhere> {
+        let is_there = self.memory.check_range(address, len);
+        is_there.then_some(()).ok_or(Nowhere)
+    }
+
     /// Lends a piece of the guest's memory for data to be put there. `None` where the guest has
     /// none, or where it does not lie in one piece here.
     pub(crate) fn lend_mut(&mut self, (address, len): (GuestAddress, usize)) -> Option<&mut [u8]> {

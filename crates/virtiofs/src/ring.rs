@@ -6,13 +6,13 @@ use crate::memory::Mapped;
 use crate::workers::{Job, Workers};
 use extant_fuse::Guest;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::Errno;
-use std::io;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::{Builder, JoinHandle};
 use virtio_queue::{Queue, QueueT};
 
@@ -43,7 +43,7 @@ impl CurrentMemory {
 
 /// How a guest is told that there are answers in a queue, which its monitor may change at any time.
 #[derive(Debug)]
-pub(crate) struct Call(Mutex<Option<Arc<OwnedFd>>>);
+pub(crate) struct Call(Mutex<Option<OwnedFd>>);
 
 impl Call {
     pub(crate) fn new() -> Self {
@@ -51,20 +51,40 @@ impl Call {
     }
 
     pub(crate) fn set(&self, descriptor: Option<OwnedFd>) {
-        *self.0.lock() = descriptor.map(Arc::new);
+        let before = std::mem::replace(&mut *self.0.lock(), descriptor);
+        drop(before);
     }
 
     fn ring(&self) {
-        let descriptor = self.0.lock().clone();
-        if let Some(descriptor) = descriptor {
-            notify(&descriptor);
+        // One at a time: what there was room for is not taken by another thread.
+        let descriptor = self.0.lock();
+        if let Some(descriptor) = &*descriptor {
+            notify(descriptor);
         }
     }
 }
 
-/// Adds one to what an event counts. What cannot be told is not: nothing waits here.
+/// Adds one to what an event counts. What cannot be told is not: nothing waits here, whether or not
+/// the monitor has made the descriptor one that waits.
 fn notify(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    let at_once = Timespec::default();
+    let mut one = [PollFd::new(event, PollFlags::OUT)];
+    let is_polled = poll(&mut one, Some(&at_once)).is_ok();
+    if is_polled && one[0].revents().contains(PollFlags::OUT) {
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Takes what an event has counted, without waiting for it.
+fn take_count(event: &OwnedFd) -> rustix::io::Result<usize> {
+    let mut count = [0; 8];
+    let mut into = [IoSliceMut::new(&mut count)];
+    // From where it is: it has no places.
+    match preadv2(event, &mut into, u64::MAX, ReadWriteFlags::NOWAIT) {
+        // What reads events in older kernels does not know the flag.
+        Err(Errno::OPNOTSUPP) => rustix::io::read(event, &mut count),
+        other => other,
+    }
 }
 
 /// A queue that runs.
@@ -75,9 +95,13 @@ pub(crate) struct Live {
     call: Arc<Call>,
     /// Whether the monitor lets requests be looked at.
     is_enabled: Arc<AtomicBool>,
-    /// Requests that are under way elsewhere.
+    /// Requests that there are at most in a guest that waits for answers.
+    size: usize,
+    /// Requests that are under way elsewhere, `size` at most.
     pending: Mutex<usize>,
     done: Condvar,
+    /// Tells that an answer was not taken, once: a guest can bring it about as often as it likes.
+    takes_none: Once,
 }
 
 /// A request that is under way elsewhere, until this is dropped.
@@ -104,11 +128,13 @@ impl Live {
     ) -> Self {
         Self {
             is_enabled,
+            size: queue.size().into(),
             queue: Mutex::new(&QUEUES, queue),
             memory,
             call,
             pending: Mutex::new(&PENDING, 0),
             done: Condvar::new(),
+            takes_none: Once::new(),
         }
     }
 
@@ -136,7 +162,8 @@ impl Live {
             self.call.ring();
         }
         if let Err(e) = added {
-            tracing::warn!("a guest's queue takes no answer: {e}");
+            self.takes_none
+                .call_once(|| tracing::warn!("a guest's queue takes no answer: {e}"));
         }
     }
 
@@ -149,11 +176,14 @@ impl Live {
     }
 
     /// Answers all that is there, until `stops`.
-    fn drain(self: &Arc<Self>, side: &Side, scratch: &mut Scratch, stops: &AtomicBool) {
-        loop {
+    pub(crate) fn drain(self: &Arc<Self>, side: &Side, scratch: &mut Scratch, stops: &AtomicBool) {
+        let mut was_more = false;
+        while !stops.load(Ordering::Acquire) {
             let memory = self.memory.get();
+            let mut has_taken = false;
             let quiet = self.queue.lock().disable_notification(&*memory);
             while let Some(next) = self.next() {
+                has_taken = true;
                 match next {
                     Ok(chain) => self.take(chain, side, scratch),
                     Err(Malformed { head }) => self.give_back((head, 0)),
@@ -171,14 +201,19 @@ impl Live {
             if quiet.is_err() || !is_enabled || !is_more.unwrap_or(false) {
                 return;
             }
+            // More is said to be there, and none can be taken: the guest has broken its queue. One
+            // that came while nothing was told is taken in the next round.
+            if was_more && !has_taken {
+                return;
+            }
+            was_more = true;
         }
     }
 
     fn take(self: &Arc<Self>, chain: Chain, side: &Side, scratch: &mut Scratch) {
         match Head::of(&chain, &side.guest) {
             None => self.give_back((chain.head(), 0)),
-            Some(head) if head.treatment.takes_long => {
-                *self.pending.lock() += 1;
+            Some(head) if head.treatment.takes_long && self.begins_another() => {
                 side.workers.answer(Job {
                     chain,
                     head,
@@ -188,6 +223,15 @@ impl Live {
             }
             Some(head) => self.answer(chain, &head, &side.guest, scratch),
         }
+    }
+
+    /// Counts a request that is to be under way elsewhere, if there may be one more. A guest that
+    /// asks again before it has answers waits for this thread.
+    fn begins_another(&self) -> bool {
+        let mut pending = self.pending.lock();
+        let may = *pending < self.size;
+        *pending += usize::from(may);
+        may
     }
 
     /// Returns the place of the next request, when none is under way.
@@ -290,8 +334,7 @@ fn wait(stop: &OwnedFd, kick: &OwnedFd) -> bool {
         return false;
     }
     if kicked.contains(PollFlags::IN) {
-        let mut count = [0; 8];
-        return match rustix::io::read(kick, &mut count) {
+        return match take_count(kick) {
             Ok(1..) | Err(Errno::INTR | Errno::AGAIN) => true,
             // Nobody kicks any more.
             Ok(_) | Err(_) => false,

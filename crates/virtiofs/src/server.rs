@@ -61,9 +61,9 @@ impl VirtioFs {
     /// Those of making the socket. One that a server left behind is replaced; one that is in use is
     /// not.
     pub fn bind(path: &Path, most: usize) -> Result<Self, ServeError> {
-        let listener = listen_at(path)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(|source| ServeError::at(path, source.into()))?;
+        let listener = listen_at(path)?;
         Ok(Self {
             listener,
             most,
@@ -136,13 +136,13 @@ impl VirtioFs {
             }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(e) if e.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-                    tracing::warn!("no descriptors are left for another guest");
+                Err(e) if has_gone(&e) => continue,
+                // Those of the system pass: descriptors and memory come back.
+                Err(e) => {
+                    tracing::warn!("a guest was not taken yet: {e}");
                     std::thread::sleep(A_MOMENT);
                     continue;
                 }
-                // It went away.
-                Err(_) => continue,
             };
             threads.retain(|thread| !thread.is_finished());
             if !self.has_place(connected) {
@@ -161,6 +161,13 @@ impl VirtioFs {
         }
         Ok(())
     }
+}
+
+/// Tells whether an attempt to take a guest failed as there is none any more.
+fn has_gone(e: &io::Error) -> bool {
+    let gone = [Errno::AGAIN, Errno::INTR, Errno::CONNABORTED];
+    gone.iter()
+        .any(|gone| e.raw_os_error() == Some(gone.raw_os_error()))
 }
 
 fn begin(

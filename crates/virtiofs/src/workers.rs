@@ -68,6 +68,18 @@ impl Workers {
         Ok(workers)
     }
 
+    /// Makes none: what they are given stays until this is dropped.
+    #[cfg(test)]
+    pub(crate) fn idle() -> Self {
+        Self {
+            jobs: Arc::new(Jobs {
+                waiting: Mutex::new(&JOBS, Waiting::default()),
+                changed: Condvar::new(),
+            }),
+            threads: Vec::new(),
+        }
+    }
+
     /// Has a request answered by one of them.
     pub(crate) fn answer(&self, job: Job) {
         self.jobs.waiting.lock().jobs.push_back(job);

@@ -259,6 +259,58 @@ fn a_guest_is_served_over_the_socket_and_goes_on_where_its_queue_was_stopped() {
 }
 
 #[test]
+fn a_queue_that_its_guest_has_broken_waits_and_ends() {
+    let served = Served::new(1);
+    serving(&served, 1, |socket| {
+        let mut monitor = Monitor::started(socket);
+        // More requests than the queue has room for.
+        let impossible = monitor.asked + SIZE + 1;
+        let kick = |monitor: &Monitor| {
+            rustix::io::write(&monitor.kick, &1_u64.to_ne_bytes()).unwrap();
+        };
+        monitor.put(AVAILABLE + 2, &impossible.to_ne_bytes());
+        kick(&monitor);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // One that is whole again is answered.
+        let answer = monitor.ask(&make(b"file\0")).unwrap();
+        assert_eq!(error_and_node(&answer).0, 0);
+        let impossible = monitor.asked + SIZE + 1;
+        monitor.put(AVAILABLE + 2, &impossible.to_ne_bytes());
+        kick(&monitor);
+        let limit = std::time::Duration::from_secs(20);
+        monitor.stream.set_read_timeout(Some(limit)).unwrap();
+        monitor.send(GET_BASE, 0, &[1_u32, 0].map(u32::to_ne_bytes).concat(), &[]);
+        let base = monitor.receive().unwrap();
+        assert_eq!(base, [1_u32, 2].map(u32::to_ne_bytes).concat());
+        // The server ends while such a queue runs.
+        assert!(monitor.start(1, 2));
+        kick(&monitor);
+    });
+    served.end();
+}
+
+#[test]
+fn a_descriptor_of_the_monitor_that_takes_nothing_keeps_no_thread() {
+    let served = Served::new(1);
+    serving(&served, 1, |socket| {
+        let mut monitor = Monitor::started(socket);
+        // It waits when it is full, and is.
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+        assert!(monitor.says(SET_CALL, &1_u64.to_ne_bytes(), &[writer.as_fd()]));
+        monitor.submit(&said(1, 1, b"none\0"));
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while monitor.used() != monitor.asked {
+            assert!(std::time::Instant::now() < end);
+            std::thread::yield_now();
+        }
+    });
+    served.end();
+}
+
+#[test]
 fn guests_come_and_go_and_no_more_than_there_may_be() {
     let served = Served::new(2);
     serving(&served, 2, |socket| {

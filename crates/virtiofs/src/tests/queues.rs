@@ -4,8 +4,11 @@ use super::{Served, error_and_node, init, make, said, transfer};
 use crate::answering::{self, Head, Scratch};
 use crate::chain::{Chain, Malformed};
 use crate::memory::Mapped;
+use crate::ring::{Call, CurrentMemory, Live, Side};
+use crate::workers::Workers;
 use extant_fuse::Guest;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use virtio_queue::desc::RawDescriptor;
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::mock::MockSplitQueue;
@@ -33,7 +36,12 @@ struct Machine {
 
 impl Machine {
     fn new(guest: Guest) -> Self {
-        let hole = HOLE + (1 << 20);
+        Self::with_hole(guest, 1 << 20)
+    }
+
+    /// One with two regions of memory, and so much between them.
+    fn with_hole(guest: Guest, len: u64) -> Self {
+        let hole = HOLE + len;
         let ranges = [
             (GuestAddress(0), HOLE as usize),
             (GuestAddress(hole), (MEMORY - hole) as usize),
@@ -177,6 +185,101 @@ fn data_comes_and_goes_in_one_piece_and_in_many() {
         assert!(read[..all as usize] == data, "{all} in {piece}");
     }
     machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn data_comes_and_goes_in_pieces_that_cross_regions_of_memory() {
+    let served = Served::new(1);
+    let mut machine = Machine::with_hole(served.guests.join(), 0);
+    assert_eq!(machine.ask(&init(), 80).len(), 80);
+    let file = machine.file(b"file\0");
+    let across = HOLE - 1000;
+    for all in [5000_u32, 128 << 10] {
+        let data: Vec<u8> = (0..all)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let mut write = said(16, file, &transfer(0, all));
+        write[..4].copy_from_slice(&(80 + all).to_ne_bytes());
+        write.extend(&data);
+        machine
+            .memory
+            .write_slice(&write, GuestAddress(across))
+            .unwrap();
+        let written = machine.answer(&[
+            Descriptor::new(across, 80 + all, NEXT, 1),
+            Descriptor::new(ROOM, 24, WRITE, 0),
+        ]);
+        assert_eq!(written, Some(24), "{all}");
+        let asked = said(15, file, &transfer(0, all));
+        machine
+            .memory
+            .write_slice(&asked, GuestAddress(SAID))
+            .unwrap();
+        let read = machine.answer(&[
+            Descriptor::new(SAID, asked.len() as u32, NEXT, 1),
+            Descriptor::new(across, 16 + all, WRITE, 0),
+        ]);
+        assert_eq!(read, Some(16 + all), "{all}");
+        let mut found = vec![0; all as usize];
+        machine
+            .memory
+            .read_slice(&mut found, GuestAddress(across + 16))
+            .unwrap();
+        assert!(found == data, "{all}");
+    }
+    machine.guest.end();
+    served.end();
+}
+
+#[test]
+fn a_guest_that_asks_again_before_it_has_answers_keeps_its_own_queue_busy() {
+    const FEW: u16 = 8;
+    let served = Served::new(1);
+    let Machine {
+        memory,
+        guest,
+        mut scratch,
+    } = Machine::begun(served.guests.join());
+    let sync = said(50, 1, &[0; 8]);
+    memory.write_slice(&sync, GuestAddress(SAID)).unwrap();
+    let [descriptors, available, used] = [0, 4096, 8192].map(|at| HOLE - (1 << 20) + at);
+    let chain = [
+        Descriptor::new(SAID, sync.len() as u32, NEXT, 1),
+        Descriptor::new(ROOM, 256, WRITE, 0),
+    ];
+    for (one, at) in chain.into_iter().zip([descriptors, descriptors + 16]) {
+        let one = RawDescriptor::from(one);
+        memory.write_obj(one, GuestAddress(at)).unwrap();
+    }
+    let mut queue = Queue::new(FEW).unwrap();
+    let at = GuestAddress(descriptors);
+    queue.try_set_desc_table_address(at).unwrap();
+    let at = GuestAddress(available);
+    queue.try_set_avail_ring_address(at).unwrap();
+    queue.try_set_used_ring_address(GuestAddress(used)).unwrap();
+    queue.set_ready(true);
+    let live = Arc::new(Live::new(
+        queue,
+        Arc::new(CurrentMemory::new(Arc::clone(&memory))),
+        Arc::new(Call::new()),
+        Arc::new(AtomicBool::new(true)),
+    ));
+    let side = Side {
+        guest: Arc::new(guest),
+        workers: Workers::idle(),
+    };
+    // The first is named in all places. No more wait elsewhere than the queue has places.
+    for round in 1..=3 {
+        let offered: u16 = round * FEW;
+        let at = GuestAddress(available + 2);
+        memory.write_obj(offered.to_le(), at).unwrap();
+        live.drain(&side, &mut scratch, &AtomicBool::new(false));
+        let answered: u16 = memory.read_obj(GuestAddress(used + 2)).unwrap();
+        assert_eq!(u16::from_le(answered), (round - 1) * FEW);
+    }
+    side.guest.end();
+    drop((live, side));
     served.end();
 }
 
