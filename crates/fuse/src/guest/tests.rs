@@ -6,6 +6,7 @@ use extant_blockdev::OpenSpec;
 use extant_core::fs::MountOptions;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 const ROOT: u64 = 1;
@@ -194,6 +195,34 @@ fn a_guest_gives_back_no_more_than_it_has() {
     other.0.end();
     assert_eq!(served.fs.statfs().unwrap().free_inodes, free + 1);
     served.end(vec![one]);
+}
+
+#[test]
+fn a_guest_that_learns_and_forgets_at_once_takes_nothing_from_another() {
+    let served = Served::new(true);
+    let [one, other] = [served.join(), served.join()];
+    let file = other.make(b"file\0");
+    let ino = Ino::new(file as u32);
+    let nodes = &served.guests.nodes;
+    let held = served.fs.hold(ino).unwrap();
+    // What is kept with the inode is lost when nobody knows it for a moment.
+    let kept = nodes.mark(&held);
+    let forget = said(FORGET, file, &1_u64.to_ne_bytes(), &[]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                assert_eq!(one.0.answer(&forget, &mut []), 0);
+            }
+        });
+        for _ in 0..20_000 {
+            assert_eq!(one.lookup(b"file\0").node, file);
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    assert!(Arc::ptr_eq(&kept, &nodes.mark(&held)));
+    extant_core::ops::release(&served.fs, held).unwrap();
+    served.end(vec![one, other]);
 }
 
 #[test]

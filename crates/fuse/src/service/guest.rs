@@ -176,14 +176,15 @@ impl Service {
         }
     }
 
-    /// Counts an entry for an inode that goes to the kernel.
+    /// Counts an entry for an inode that goes to the kernel. It is counted for all guests first: what
+    /// this one gives back meanwhile is never more than what all have of it.
     pub(super) fn remember(&self, ino: Ino) {
+        self.nodes.remember(ino.get());
         if let Some(guest) = &self.guest {
             let mut known = guest.known.lock();
             let count = known.entry(ino).or_default();
             *count = count.saturating_add(1);
         }
-        self.nodes.remember(ino.get());
     }
 
     /// Takes entries of an inode back. Returns how many of `count` it had.
