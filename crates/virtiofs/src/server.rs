@@ -11,7 +11,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -30,6 +30,7 @@ pub use extant_serve::ServeError;
 #[derive(Debug)]
 pub struct VirtioFs {
     listener: UnixListener,
+    path: PathBuf,
     most: usize,
     ends: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
@@ -55,7 +56,8 @@ impl Stop {
 struct Connected(Mutex<HashMap<u64, UnixStream>>);
 
 impl VirtioFs {
-    /// Listens on a socket that it makes at `path`, for up to `most` guests at a time.
+    /// Listens on a socket that it makes at `path`, for up to `most` guests at a time. It is removed
+    /// when this is dropped, as [`run`](Self::run) does at its end, if the process still may.
     ///
     /// # Errors
     /// Those of making the socket. One that a server left behind is replaced; one that is in use is
@@ -66,6 +68,7 @@ impl VirtioFs {
         let listener = listen_at(path)?;
         Ok(Self {
             listener,
+            path: path.to_owned(),
             most,
             ends: Arc::default(),
             wake: Arc::new(wake),
@@ -200,6 +203,13 @@ impl Drop for Place {
     fn drop(&mut self) {
         let stream = self.0.0.lock().remove(&self.1);
         drop(stream);
+    }
+}
+
+impl Drop for VirtioFs {
+    fn drop(&mut self) {
+        // Where the process is confined, it is not its to remove.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -73,10 +73,25 @@ fn monitors_connect_to_a_confined_process_and_the_image_is_clean_afterwards() {
             extant(["rm", &format!("{image}:/x")]).fails(1);
         }
         assert_eq!(serving.end(), Some(0), "{more:?}");
-        // One process alone leaves it, and the next server replaces it.
-        let is_left = more.contains(&"--no-sandbox");
-        assert_eq!(place.path().join("socket").exists(), is_left, "{more:?}");
+        assert!(!place.path().join("socket").exists(), "{more:?}");
         assert_clean(image.as_ref());
+    }
+}
+
+#[test]
+fn an_image_that_guests_only_read_is_opened_for_reading() {
+    let place = Place::new();
+    let image = place.arg("disk.img");
+    mke2fs(image.as_ref(), 8 << 20, &["-t", "ext4"]);
+    for how in [&["--read-only"][..], &["-o", "ro"]] {
+        let [one, other] = ["one", "other"].map(|name| place.arg(name));
+        let args = |socket| [&[image.as_str(), "--virtiofs", socket][..], how].concat();
+        // Two that lock it for reading, at a time.
+        let servers = [Serving::new(&args(&one)), Serving::new(&args(&other))];
+        for serving in servers {
+            assert!(serving.asks(1).is_some(), "{how:?}");
+            assert_eq!(serving.end(), Some(0), "{how:?}");
+        }
     }
 }
 
@@ -95,6 +110,9 @@ fn what_means_nothing_to_guests_is_refused() {
         &["-o", "allow_other"],
         &["-o", "threads=4"],
         &["-o", "colour=red"],
+        &["-o", "sync,nosuid"],
+        &["-o", "no_blkdev"],
+        &["-o", "no_io_uring"],
         &["--as-is"],
     ] {
         extant([&base[..], wrong].concat()).fails(2);
@@ -104,7 +122,10 @@ fn what_means_nothing_to_guests_is_refused() {
     // What is no file system is no service.
     let empty = place.arg("empty.img");
     std::fs::write(&empty, vec![0; 1 << 20]).expect("a file");
-    extant(["serve", &empty, "--virtiofs", &socket]).fails(1);
+    for more in [&[][..], &["--no-sandbox"]] {
+        extant([&["serve", &empty, "--virtiofs", &socket][..], more].concat()).fails(1);
+        assert!(!place.path().join("socket").exists(), "{more:?}");
+    }
     std::fs::write(place.path().join("taken"), "x").expect("a file");
     extant(["serve", &image, "--virtiofs", &place.arg("taken")]).fails(1);
 }

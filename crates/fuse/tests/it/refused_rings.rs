@@ -53,5 +53,7 @@ fn a_mount_comes_up_by_the_device_where_the_system_refuses_any_call_of_rings() {
             .output()
             .unwrap();
         assert!(child.status.success(), "call {call}: {child:?}");
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains("1 passed"), "call {call}: {said}");
     }
 }

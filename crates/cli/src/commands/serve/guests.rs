@@ -13,11 +13,32 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 
+/// What a mount decides. Each guest mounts by itself.
+const OF_GUESTS: [&str; 10] = [
+    "idmap",
+    "suid",
+    "nosuid",
+    "exec",
+    "noexec",
+    "dev",
+    "nodev",
+    "blkdev",
+    "no_blkdev",
+    "no_io_uring",
+];
+
 /// What `-o` says of the image.
 pub(super) fn options(args: &Serve) -> Outcome<Options> {
     let mut options = Options::default();
     for list in &args.options {
         options.parse(list).map_err(Failure::usage)?;
+    }
+    let words = args.options.iter().flat_map(|list| list.split(','));
+    if let Some(name) = words.map(str::trim).find(|word| OF_GUESTS.contains(word)) {
+        return Err(Failure::usage(format!(
+            "-o {name} does nothing for guests: leave it out here, and say what a guest's mount is to \
+             allow where the guest mounts (mount -t virtiofs -o ...)"
+        )));
     }
     let of_mounts = [
         (options.allow_other, "allow_other"),

@@ -2,7 +2,7 @@
 //!
 //! | process | does |
 //! |---|---|
-//! | the command (`supervisor`) | waits for signals, removes the socket at the end; reaches an image that is on another machine, and serves its bytes to the worker; never hears a client |
+//! | the command (`supervisor`) | waits for signals, removes the socket at the end, also where the worker fails; reaches an image that is on another machine, and serves its bytes to the worker; never hears a client |
 //! | the worker (`worker`) | opens the image, or plans one (`planned`); listens, gives up everything else, and answers clients, or guests that use the files in it (`guests`) |
 //!
 //! `activation` finds the socket that a service manager hands over.
@@ -38,6 +38,8 @@ pub(super) fn run(args: &Serve, location: &Whereabouts) -> Outcome {
     };
     let args = &Serve {
         nbd,
+        // However it is said, the image is opened that way.
+        read_only: args.read_only || guests::options(args)?.read_only,
         ..args.clone()
     };
     // Before there are threads, which would die of them.

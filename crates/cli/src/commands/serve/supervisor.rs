@@ -97,8 +97,10 @@ pub(super) fn supervise(args: &Serve, location: &Whereabouts, signals: Signals) 
     let status = worker.wait()?;
     // A signal to the whole group of processes may come to the worker first.
     is_asked |= status.code().is_none() && !is_listening && received.recv_timeout(TO_HEAR).is_ok();
-    if let Some(own) = own {
-        own.remove();
+    match own {
+        Some(own) => own.remove(),
+        // It may have made one before it failed.
+        None => remove_left(args.listens().as_ref()),
     }
     let carried = carrier.map_or(Ok(()), |carrier| match carrier.join() {
         Ok(carried) => carried.map_err(not_durable),
@@ -279,6 +281,16 @@ impl OwnSocket {
             // The next server replaces one that nobody listens on.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_left(at: Option<&NbdAt>) {
+    if let Some(left) = OwnSocket::of(at)
+        && UnixStream::connect(&left.path)
+            .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    {
+        left.remove();
     }
 }
 
