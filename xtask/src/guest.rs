@@ -33,6 +33,42 @@ const MODULES: &[&str] = &[
     "dm-verity",
 ];
 
+/// What a machine has beside drives.
+#[derive(Clone, Debug)]
+pub(crate) struct Hardware {
+    /// What carries its instructions out, as QEMU calls it.
+    pub(crate) accelerator: &'static str,
+    pub(crate) processors: u32,
+    pub(crate) memory_mib: u32,
+    /// File systems of virtio-fs: the socket of each, and its tag.
+    pub(crate) files: Vec<(PathBuf, &'static str)>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            accelerator: "tcg",
+            processors: 1,
+            memory_mib: 1024,
+            files: Vec::new(),
+        }
+    }
+}
+
+/// What is quickest here: hardware's help where the processor has it, and this user may use it.
+pub(crate) fn accelerator() -> &'static str {
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has_help = flags
+        .split_whitespace()
+        .any(|flag| flag == "vmx" || flag == "svm");
+    let may_use = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_ok();
+    if has_help && may_use { "kvm" } else { "tcg" }
+}
+
 /// A kernel of Debian, unpacked.
 pub(crate) struct Kernel {
     image: PathBuf,
@@ -86,13 +122,13 @@ impl Kernel {
         })
     }
 
-    /// Copies the modules into the files of the machine.
-    fn copy_modules(&self, to: &Path) -> Done<()> {
+    /// Copies the modules, and `more`, into the files of the machine.
+    fn copy_modules(&self, to: &Path, more: &[&str]) -> Done<()> {
         let below = Path::new("lib/modules").join(&self.version);
         let list = self.files.join(&below).join("modules.dep");
         let list = fs::read_to_string(list).map_err(|e| e.to_string())?;
         let mut needed = BTreeSet::new();
-        for module in MODULES {
+        for module in MODULES.iter().chain(more) {
             let own = format!("/{module}.ko:");
             if let Some(line) = list.lines().find(|line| line.contains(&own)) {
                 needed.extend(line.split([' ', ':']).filter(|path| !path.is_empty()));
@@ -110,26 +146,28 @@ impl Kernel {
     /// Makes the files that a machine begins with: these programs, the modules, and a script that
     /// runs once they are loaded.
     pub(crate) fn ramdisk(&self, dir: &Path, programs: &[&str], script: &str) -> Done<PathBuf> {
+        self.ramdisk_with(dir, programs, &[], script)
+    }
+
+    /// Makes the files that a machine begins with, with `more` modules.
+    pub(crate) fn ramdisk_with(
+        &self,
+        dir: &Path,
+        programs: &[&str],
+        more: &[&str],
+        script: &str,
+    ) -> Done<PathBuf> {
         let files = dir.join("ramdisk");
         let _ = fs::remove_dir_all(&files);
         for name in ["bin", "proc", "sys", "dev", "mnt", "run"] {
             make_dir(&files.join(name))?;
         }
-        self.copy_modules(&files)?;
+        self.copy_modules(&files, more)?;
         for program in ["busybox"].iter().chain(programs) {
-            let path = succeed(system("sh").args(["-c", &format!("command -v {program}")]))?;
-            copy(Path::new(path.trim()), &files.join("bin").join(program))?;
-            // A static program has no libraries, of which ldd makes an error.
-            let said = system("ldd").arg(path.trim()).output();
-            let said = said.map_err(|e| format!("ldd: {e}"))?;
-            for library in String::from_utf8_lossy(&said.stdout).split_whitespace() {
-                if let Some(below) = library.strip_prefix('/') {
-                    copy(Path::new(library), &files.join(below))?;
-                }
-            }
+            copy_program(program, &files)?;
         }
         let init = files.join("init");
-        let modules = MODULES.join(" ");
+        let modules = [MODULES, more].concat().join(" ");
         let text = format!(
             "#!/bin/busybox sh\n\
              /bin/busybox --install -s /bin\n\
@@ -154,9 +192,35 @@ impl Kernel {
     /// The program of a machine that has these images as drives. It ends when the machine is
     /// switched off or its kernel gives up, and with the process that started it.
     pub(crate) fn machine(&self, ramdisk: &Path, options: &str, drives: &[Drive<'_>]) -> Command {
+        self.machine_with(ramdisk, options, drives, &Hardware::default())
+    }
+
+    /// The program of a machine with that hardware, as [`machine`](Self::machine) makes it.
+    pub(crate) fn machine_with(
+        &self,
+        ramdisk: &Path,
+        options: &str,
+        drives: &[Drive<'_>],
+        hardware: &Hardware,
+    ) -> Command {
         let mut qemu = system("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
-        qemu.args(["-accel", "tcg", "-m", "1024", "-display", "none"]);
+        qemu.args(["-accel", hardware.accelerator, "-display", "none"]);
+        qemu.args(["-smp", &hardware.processors.to_string()]);
+        let size = hardware.memory_mib;
+        qemu.args(["-m", &size.to_string()]);
+        if !hardware.files.is_empty() {
+            // What is at the other end of a socket maps it.
+            let memory = format!("memory-backend-memfd,id=memory,size={size}M,share=on");
+            qemu.args(["-object", &memory, "-machine", "memory-backend=memory"]);
+        }
+        for (number, (socket, tag)) in hardware.files.iter().enumerate() {
+            let socket = socket.display();
+            let end = format!("socket,id=files{number},path={socket}");
+            let device =
+                format!("vhost-user-fs-pci,chardev=files{number},tag={tag},queue-size=1024");
+            qemu.args(["-chardev", &end, "-device", &device]);
+        }
         qemu.args(["-serial", "stdio", "-monitor", "none", "-no-reboot"]);
         qemu.arg("-kernel").arg(&self.image);
         qemu.arg("-initrd").arg(ramdisk);
@@ -171,6 +235,25 @@ impl Kernel {
         }
         qemu
     }
+}
+
+/// Copies a program, and the libraries that it is linked with, below the root of a machine.
+pub(crate) fn copy_program(program: &str, root: &Path) -> Done<()> {
+    let path = succeed(system("sh").args(["-c", &format!("command -v {program}")]))?;
+    let path = Path::new(path.trim());
+    let name = path
+        .file_name()
+        .ok_or_else(|| format!("{program} has no name"))?;
+    copy(path, &root.join("bin").join(name))?;
+    // A static program has no libraries, of which ldd makes an error.
+    let said = system("ldd").arg(path).output();
+    let said = said.map_err(|e| format!("ldd: {e}"))?;
+    for library in String::from_utf8_lossy(&said.stdout).split_whitespace() {
+        if let Some(below) = library.strip_prefix('/') {
+            copy(Path::new(library), &root.join(below))?;
+        }
+    }
+    Ok(())
 }
 
 /// An image that a machine has as a drive.
@@ -268,6 +351,12 @@ impl Console {
         } else {
             Err(format!("{line}: ended with {code}: {printed}"))
         }
+    }
+
+    /// Takes its power away.
+    pub(crate) fn kill(mut self) -> Done<()> {
+        self.machine.kill().map_err(|e| e.to_string())?;
+        self.machine.wait().map(drop).map_err(|e| e.to_string())
     }
 
     /// Waits until the machine is off, and returns all that it said.

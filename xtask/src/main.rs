@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`,
 //! `mutants`, `instructions`, `conformance`, `cluster`, `soak`, `chains`, `geometry`, `verity`,
-//! `deleted`, `boot`, `builders`, `everywhere`, `packages`, `install`, `dist`.
+//! `deleted`, `vm`, `boot`, `builders`, `everywhere`, `packages`, `install`, `dist`.
 
 mod boot;
 mod builders;
@@ -19,6 +19,7 @@ mod programs;
 mod record;
 mod toolchain;
 mod verity;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -53,6 +54,7 @@ Chores:
   install   The program, the C library and what goes with them, where a system keeps such things
   soak      Direct and buffered users of one file on a mount, for as long as asked
   verity    Images with hash trees under a Linux that has dm-verity and fs-verity
+  vm        A second kernel as witness: images with what this one has not, crashes, guests of virtio-fs
 
 `cargo xtask <CHORE> --help` tells more.";
 
@@ -165,6 +167,8 @@ fn main() -> ExitCode {
         Some("install") => xtask::install::install(&root(), &args[1..]),
         Some("verity") if help => say(verity::HELP),
         Some("verity") => verity::verity(&root(), &args[1..]),
+        Some("vm") if help => say(vm::HELP),
+        Some("vm") => vm::vm(&root(), &args[1..]),
         Some("boot") if help => say(boot::HELP),
         Some("boot") => boot::boot(&root(), &args[1..]),
         Some("builders") if help => say(builders::HELP),

@@ -1,0 +1,446 @@
+//! Images with what the kernel of this machine may not have: made here and judged there, made there
+//! and judged here, and left behind there by a machine that loses its power.
+
+use super::machine::{PATIENCE, Place, all, off};
+use crate::guest::Console;
+use crate::programs::{Done, make_dir};
+use crate::record::Steps;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One kind of image.
+struct Kind {
+    name: &'static str,
+    /// What `extant mkfs` is told beside the size and the source.
+    mkfs: &'static [&'static str],
+    /// What `mke2fs` is told.
+    mke2fs: &'static str,
+    /// How it is mounted.
+    options: &'static str,
+    /// What Linux is asked about an image that was made here, mounted on `/mnt`. Whatever fails
+    /// ends it.
+    judge: &'static [&'static str],
+    /// What makes files of that kind in an empty image.
+    make: &'static [&'static str],
+    /// What `extant` must say of an image that was made there: arguments, in which `IMAGE` is the
+    /// image, and what is in the answer.
+    asked: &'static [(&'static [&'static str], &'static str)],
+    /// What `extant` changes in it, after which Linux looks again.
+    change: &'static [&'static [&'static str]],
+    /// What Linux is asked then.
+    again: &'static [&'static str],
+}
+
+const KEY: &str = "head -c 64 /dev/zero | tr '\\0' k > /tmp/key";
+
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "case folding",
+        mkfs: &["--features", "casefold"],
+        mke2fs: "-O casefold",
+        options: "rw",
+        judge: &[
+            "lsattr -d /mnt/fold | grep -q F",
+            "test \"$(cat /mnt/fold/STRASSE)\" = ours",
+            "test \"$(cat /mnt/fold/straße)\" = ours",
+            "echo changed > /mnt/fold/Strasse && test $(ls /mnt/fold | wc -l) = 1",
+            "mkdir /mnt/fold/Ärger && rmdir /mnt/fold/ärger",
+        ],
+        make: &[
+            "mkdir /mnt/fold && chattr +F /mnt/fold",
+            "for i in $(seq 300); do echo $i > /mnt/fold/Datei$i; done",
+            "echo theirs > /mnt/fold/Größe",
+        ],
+        asked: &[
+            (&["cat", "IMAGE:/fold/GRÖSSE"], "theirs"),
+            (&["cat", "IMAGE:/fold/DATEI177"], "177"),
+        ],
+        change: &[
+            &["rm", "IMAGE:/fold/datei5"],
+            &["mv", "IMAGE:/fold/DATEI6", "IMAGE:/fold/Sechs"],
+        ],
+        again: &[
+            "test $(ls /mnt/fold | wc -l) = 300 && test \"$(cat /mnt/fold/SECHS)\" = 6",
+            "! test -e /mnt/fold/Datei5",
+        ],
+    },
+    Kind {
+        name: "quotas",
+        mkfs: &[
+            "--features",
+            "quota,project",
+            "--quota",
+            "user,group,project",
+        ],
+        mke2fs: "-O quota,project -E quotatype=usrquota:grpquota:prjquota",
+        options: "rw,usrquota,grpquota,prjquota",
+        judge: &[
+            "chmod 777 /mnt",
+            "repquota -u /mnt | grep -q '^#*\\(user\\|1000\\) '",
+            "setpriv --reuid 1000 --regid 1000 --clear-groups dd if=/dev/zero of=/mnt/small bs=64k count=4 2>&1",
+            "! setpriv --reuid 1000 --regid 1000 --clear-groups dd if=/dev/zero of=/mnt/large bs=64k count=100 2>&1",
+            "rm /mnt/large",
+        ],
+        make: &[
+            "chmod 777 /mnt",
+            "setquota -u 1000 0 2000 0 50 /mnt",
+            "setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'for i in $(seq 40); do echo $i > /mnt/u$i; done'",
+            "mkdir /mnt/p && xfs_io -c 'chproj 42' /mnt/p && chattr +P /mnt/p && echo x > /mnt/p/x",
+        ],
+        asked: &[
+            (
+                &["quota", "IMAGE", "--user", "--id", "1000", "--json"],
+                "\"inodes\":40",
+            ),
+            (
+                &["quota", "IMAGE", "--project", "--id", "42", "--json"],
+                "\"inodes\":2",
+            ),
+        ],
+        change: &[
+            &["rm", "IMAGE:/u1", "IMAGE:/u2"],
+            &[
+                "quota",
+                "IMAGE",
+                "--user",
+                "--id",
+                "1000",
+                "--inode-hard",
+                "40",
+            ],
+        ],
+        again: &[
+            "setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo 1 > /mnt/v1; echo 2 > /mnt/v2'",
+            "! setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo 3 > /mnt/v3'",
+        ],
+    },
+    Kind {
+        name: "fs-verity",
+        mkfs: &[
+            "--features",
+            "verity",
+            "--fs-verity",
+            "/sealed",
+            "--block-size",
+            "4K",
+        ],
+        mke2fs: "-O verity -b 4096",
+        options: "rw",
+        judge: &[
+            "fsverity measure /mnt/sealed",
+            "cmp /mnt/sealed /mnt/plain",
+            "! sh -c 'echo x >> /mnt/sealed'",
+            "echo more >> /mnt/plain && mv /mnt/sealed /mnt/moved",
+        ],
+        make: &[
+            "head -c 300000 /dev/urandom > /mnt/there && cp /mnt/there /mnt/same",
+            "fsverity enable /mnt/there",
+        ],
+        asked: &[
+            (&["check", "--verity", "IMAGE"], ""),
+            (&["cat", "--verify", "IMAGE:/there"], ""),
+        ],
+        change: &[&["mv", "IMAGE:/there", "IMAGE:/elsewhere"]],
+        again: &["fsverity measure /mnt/elsewhere && cmp /mnt/elsewhere /mnt/same"],
+    },
+    Kind {
+        name: "encryption policies",
+        mkfs: &["--features", "encrypt,stable_inodes"],
+        mke2fs: "-O encrypt,stable_inodes",
+        options: "rw",
+        judge: &[
+            KEY,
+            "mkdir /mnt/secret && ID=$(xfs_io -c add_enckey /mnt < /tmp/key | sed 's/.* //'); \
+             xfs_io -c \"set_encpolicy -v 2 $ID\" /mnt/secret",
+            "echo hidden > /mnt/secret/name && test \"$(cat /mnt/secret/name)\" = hidden",
+            "ln -s target /mnt/secret/link && test $(readlink /mnt/secret/link) = target",
+        ],
+        make: &[
+            KEY,
+            "mkdir /mnt/secret && ID=$(xfs_io -c add_enckey /mnt < /tmp/key | sed 's/.* //'); \
+             xfs_io -c \"set_encpolicy -v 2 $ID\" /mnt/secret",
+            "for i in $(seq 200); do echo $i > /mnt/secret/file$i; done; mkdir /mnt/secret/dir",
+            "echo below > /mnt/secret/dir/below; ln -s nowhere /mnt/secret/dir/link",
+        ],
+        asked: &[(
+            &["stat", "--json", "IMAGE:/secret"],
+            "\"flags\":\"---------E",
+        )],
+        change: &[
+            &["mkdir", "IMAGE:/open"],
+            &["mv", "IMAGE:/secret", "IMAGE:/open/secret"],
+        ],
+        again: &[
+            KEY,
+            "xfs_io -c add_enckey /mnt < /tmp/key",
+            "test $(ls /mnt/open/secret | wc -l) = 201",
+            "test \"$(cat /mnt/open/secret/file177 /mnt/open/secret/dir/below | tr '\\n' ' ')\" = '177 below '",
+        ],
+    },
+    Kind {
+        name: "inline data, bigalloc, an orphan file, fast commits",
+        mkfs: &[
+            "--features",
+            "inline_data,bigalloc,orphan_file,fast_commit,ea_inode,large_dir",
+        ],
+        mke2fs: "-O inline_data,bigalloc,orphan_file,fast_commit,ea_inode,large_dir",
+        options: "rw",
+        judge: &[
+            "test \"$(cat /mnt/plain | head -c 4)\" = data",
+            "for i in $(seq 200); do echo $i > /mnt/small$i; done; rm /mnt/small1*",
+            "echo y >> /mnt/small2 && sync",
+        ],
+        make: &[
+            "for i in $(seq 400); do echo $i > /mnt/f$i; done; rm /mnt/f1*; mkdir /mnt/d",
+            "head -c 3000000 /dev/urandom > /mnt/d/large; truncate -s 1000001 /mnt/d/large",
+        ],
+        asked: &[(&["cat", "IMAGE:/f222"], "222")],
+        change: &[
+            &["rm", "-r", "IMAGE:/d"],
+            &["truncate", "IMAGE:/f2", "--size", "1000"],
+        ],
+        again: &["! test -e /mnt/d && test $(ls /mnt | grep -c ^f) = 289"],
+    },
+];
+
+/// Bytes of an image.
+const SIZE: &str = "64M";
+
+/// Runs the steps.
+pub(super) fn run(place: &Place, steps: &mut Steps) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for kind in KINDS {
+        let image = place.path(&format!("ours{}.img", ours.len()));
+        let made = steps.step(&format!("{}: made here", kind.name), || {
+            made(place, kind, &image)
+        });
+        if made.is_none() {
+            return;
+        }
+        let empty = place.path(&format!("theirs{}.img", theirs.len()));
+        if let Err(e) = blank(&empty) {
+            println!("{e}");
+            return;
+        }
+        ours.push(image);
+        theirs.push(empty);
+    }
+    let images = [ours.clone(), theirs.clone()].concat();
+    let Some(mut console) = steps.step("a machine with these images", || {
+        let console = place.start(&images, place.hardware(2))?;
+        Ok((console, format!("Linux {}", place.kernel.version)))
+    }) else {
+        return;
+    };
+    for (number, kind) in KINDS.iter().enumerate() {
+        let what = format!("{}: judged by Linux", kind.name);
+        steps.step(&what, || judged(&mut console, kind, &drive(number)));
+        let what = format!("{}: made by Linux", kind.name);
+        let device = drive(KINDS.len() + number);
+        steps.step(&what, || made_there(&mut console, kind, &device));
+    }
+    if steps
+        .step("switched off", || Ok((off(console)?, String::new())))
+        .is_none()
+    {
+        return;
+    }
+    for (number, kind) in KINDS.iter().enumerate() {
+        let what = format!("{}: what Linux left, judged here", kind.name);
+        steps.step(&what, || {
+            judged_here(place, kind, &ours[number], &theirs[number])
+        });
+    }
+    let Some(mut console) = steps.step("the machine again, with what was changed here", || {
+        Ok((place.start(&theirs, place.hardware(2))?, String::new()))
+    }) else {
+        return;
+    };
+    for (number, kind) in KINDS.iter().enumerate() {
+        let what = format!(
+            "{}: judged by Linux again, then changed until the power goes",
+            kind.name
+        );
+        steps.step(&what, || busy_again(&mut console, kind, &drive(number)));
+    }
+    let killed = steps.step("the power goes", || {
+        // All are under way.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        console.kill()?;
+        Ok(((), "in the middle of changes of all images".to_owned()))
+    });
+    if killed.is_none() {
+        return;
+    }
+    for (number, kind) in KINDS.iter().enumerate() {
+        let what = format!("{}: recovered here", kind.name);
+        steps.step(&what, || recovered(place, &theirs[number]));
+    }
+}
+
+fn drive(number: usize) -> String {
+    let letter = char::from(b'b' + number as u8);
+    format!("/dev/vd{letter}")
+}
+
+fn blank(image: &PathBuf) -> Done<()> {
+    let file = fs::File::create(image).and_then(|file| file.set_len(64 << 20));
+    file.map_err(|e| format!("{}: {e}", image.display()))
+}
+
+/// Makes an image of a kind, with files of that kind.
+fn made(place: &Place, kind: &Kind, image: &PathBuf) -> Done<((), String)> {
+    let tree = place.path("files");
+    let _ = fs::remove_dir_all(&tree);
+    make_dir(&tree)?;
+    let data: Vec<u8> = b"data".iter().copied().cycle().take(300_001).collect();
+    for name in ["plain", "sealed"] {
+        fs::write(tree.join(name), &data).map_err(|e| e.to_string())?;
+    }
+    let _ = fs::remove_file(image);
+    let (name, from) = (image.display().to_string(), tree.display().to_string());
+    let args = [
+        "mkfs", &name, "-q", "--size", SIZE, "--from", &from, "--owner", "0:0",
+    ];
+    place.extant(&[&args[..], kind.mkfs].concat())?;
+    if kind.mkfs.contains(&"casefold") {
+        place.extant(&["mkdir", &format!("{name}:/fold")])?;
+        place.extant(&["chattr", "+F", &format!("{name}:/fold")])?;
+        put(place, &format!("{name}:/fold/Straße"), "ours")?;
+    }
+    if kind.mkfs.contains(&"--quota") {
+        put(place, &format!("{name}:/mine"), "mine")?;
+        place.extant(&["chown", "1000:1000", &format!("{name}:/mine")])?;
+        place.extant(&[
+            "quota",
+            &name,
+            "--user",
+            "--id",
+            "1000",
+            "--space-hard",
+            "1M",
+        ])?;
+    }
+    place.judge(image)?;
+    Ok((
+        (),
+        "`extant check` and `e2fsck -fn` find nothing".to_owned(),
+    ))
+}
+
+/// Puts a small file into an image.
+fn put(place: &Place, path: &str, text: &str) -> Done<()> {
+    let host = place.path("text");
+    fs::write(&host, text).map_err(|e| e.to_string())?;
+    place
+        .extant(&["cp", &host.display().to_string(), path])
+        .map(drop)
+}
+
+fn mount(console: &mut Console, kind: &Kind, device: &str) -> Done<()> {
+    let line = format!("mount -t ext4 -o {} {device} /mnt", kind.options);
+    console.run(&line, PATIENCE).map(drop)
+}
+
+/// Has Linux use an image that was made here.
+fn judged(console: &mut Console, kind: &Kind, device: &str) -> Done<((), String)> {
+    mount(console, kind, device)?;
+    all(console, kind.judge)?;
+    all(console, &["umount /mnt"])?;
+    let check = format!("e2fsck -fn {device} > /tmp/said 2>&1 || {{ cat /tmp/said; false; }}");
+    console.run(&check, PATIENCE)?;
+    Ok((
+        (),
+        "used as its own; `e2fsck -fn` finds nothing after that".to_owned(),
+    ))
+}
+
+/// Has Linux and e2fsprogs make an image.
+fn made_there(console: &mut Console, kind: &Kind, device: &str) -> Done<((), String)> {
+    console.run(
+        &format!("mke2fs -q -t ext4 {} {device}", kind.mke2fs),
+        PATIENCE,
+    )?;
+    mount(console, kind, device)?;
+    all(console, kind.make)?;
+    let count = console.run("find /mnt | wc -l", PATIENCE)?;
+    all(console, &["umount /mnt"])?;
+    Ok(((), format!("{} names", count.trim())))
+}
+
+/// Judges what Linux left, and changes what it made.
+fn judged_here(place: &Place, kind: &Kind, ours: &Path, theirs: &Path) -> Done<((), String)> {
+    place.judge(ours)?;
+    place.judge(theirs)?;
+    let image = theirs.display().to_string();
+    let named = |args: &[&str]| -> Vec<String> {
+        args.iter()
+            .map(|arg| arg.replace("IMAGE", &image))
+            .collect()
+    };
+    let ask = |args: &[&str]| {
+        let args = named(args);
+        place.extant(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    for (args, expected) in kind.asked {
+        let said = ask(args)?;
+        let said: String = said.split_whitespace().collect();
+        if !said.contains(expected) {
+            return Err(format!("{args:?}: {expected} is not in {said}"));
+        }
+    }
+    for args in kind.change {
+        ask(args)?;
+    }
+    place.judge(theirs)?;
+    let seen = format!(
+        "nothing is wrong; {} questions, {} changes",
+        kind.asked.len(),
+        kind.change.len()
+    );
+    Ok(((), seen))
+}
+
+/// Has Linux judge what was changed here, and leaves it changing the image.
+fn busy_again(console: &mut Console, kind: &Kind, device: &str) -> Done<((), String)> {
+    mount(console, kind, device)?;
+    all(console, kind.again)?;
+    let name = device.trim_start_matches("/dev/");
+    let place = format!("/tmp/{name}");
+    all(
+        console,
+        &[
+            &format!("mkdir {place} && mount -o move /mnt {place}"),
+            &format!(
+                "mkdir {place}/busy && echo kept > {place}/busy/kept && sync -f {place}/busy/kept || sync"
+            ),
+            &format!(
+                "(i=0; while :; do i=$((i+1)); echo $i > {place}/busy/f$i; \
+                 mv {place}/busy/f$i {place}/busy/g$((i%50)); \
+                 test $((i%7)) = 0 && rm -f {place}/busy/g$((i%40)); done) > /dev/null 2>&1 & true"
+            ),
+        ],
+    )?;
+    Ok(((), "all is as it was changed".to_owned()))
+}
+
+/// Recovers an image that was in use when the power went.
+fn recovered(place: &Place, image: &Path) -> Done<((), String)> {
+    let name = image.display().to_string();
+    // What the journal holds is shown before it is replayed, and the same after it.
+    let before = place.extant(&["cat", &format!("{name}:/busy/kept")])?;
+    place.extant(&["replay", &name])?;
+    place.judge(image)?;
+    let after = place.extant(&["cat", &format!("{name}:/busy/kept")])?;
+    if (before.trim(), after.trim()) != ("kept", "kept") {
+        return Err(format!(
+            "what was synced is {before:?}, and {after:?} after replaying"
+        ));
+    }
+    let left = place.extant(&["ls", &format!("{name}:/busy")])?;
+    let seen = format!(
+        "{} names; nothing is wrong, and what was synced is there",
+        left.lines().count()
+    );
+    Ok(((), seen))
+}
