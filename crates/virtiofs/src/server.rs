@@ -56,8 +56,9 @@ impl Stop {
 struct Connected(Mutex<HashMap<u64, UnixStream>>);
 
 impl VirtioFs {
-    /// Listens on a socket that it makes at `path`, for up to `most` guests at a time. It is removed
-    /// when this is dropped, as [`run`](Self::run) does at its end, if the process still may.
+    /// Listens on a socket that it makes at `path`, for up to `most` guests at a time. It is
+    /// removed when this is dropped, as [`run`](Self::run) does at its end, if the process still
+    /// may.
     ///
     /// # Errors
     /// Those of making the socket. One that a server left behind is replaced; one that is in use is

@@ -176,8 +176,8 @@ impl Service {
         }
     }
 
-    /// Counts an entry for an inode that goes to the kernel. It is counted for all guests first: what
-    /// this one gives back meanwhile is never more than what all have of it.
+    /// Counts an entry for an inode that goes to the kernel. It is counted for all guests first:
+    /// what this one gives back meanwhile is never more than what all have of it.
     pub(super) fn remember(&self, ino: Ino) {
         self.nodes.remember(ino.get());
         if let Some(guest) = &self.guest {
