@@ -59,8 +59,7 @@ impl SystemLog {
     /// # Errors
     /// When nobody takes it.
     pub(crate) fn tell(&self, level: Level, message: &str) -> io::Result<()> {
-        let message = message.get(..message.floor_char_boundary(LONGEST));
-        let message = message.unwrap_or_default();
+        let message = beginning(message, LONGEST);
         let severity = if level == Level::ERROR {
             ERROR
         } else {
@@ -73,6 +72,13 @@ impl SystemLog {
         write(&self.socket, &datagram)?;
         Ok(())
     }
+}
+
+/// The whole characters at the beginning of a text that have at most so many bytes.
+fn beginning(text: &str, most: usize) -> &str {
+    let ends = (0..=most.min(text.len())).rev();
+    let mut beginnings = ends.filter_map(|end| text.get(..end));
+    beginnings.next().unwrap_or_default()
 }
 
 /// Puts a message as fields. The text, which may have lines, comes with its length before it.
@@ -124,6 +130,21 @@ mod tests {
         let (journal, one) = (heard(Form::Journal, &long), heard(Form::Syslog, &long));
         assert!(journal.len() < LONGEST + 200 && one.len() < LONGEST + 200);
         assert!(String::from_utf8(one).is_ok());
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_ends_with_a_whole_character() {
+        for (text, most, expected) in [
+            ("", 0, ""),
+            ("ab", 3, "ab"),
+            ("ab", 2, "ab"),
+            ("ab", 1, "a"),
+            ("a\u{e4}", 3, "a\u{e4}"),
+            ("a\u{e4}", 2, "a"),
+            ("\u{1f600}", 3, ""),
+        ] {
+            assert_eq!(beginning(text, most), expected, "{text:?} of {most} bytes");
+        }
     }
 
     #[test]

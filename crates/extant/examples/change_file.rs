@@ -26,7 +26,8 @@ pub(crate) fn replace(image: &Path, path: &Path, content: &[u8]) -> Result<(), E
         fs.create_dir_all(dir)?;
     }
     // Under another name at first, durable before it takes the place of the old file.
-    let new = path.with_added_extension("new");
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
     let file = OpenOptions::new()
         .write(true)
         .create(true)

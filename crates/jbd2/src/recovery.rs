@@ -105,12 +105,16 @@ pub(crate) fn recover_before_damage(
         revoked.add_readable(log, &scan.later_revokes)?;
         match replay(log, &scan.records, &revoked, filesystem_blocks) {
             Ok(replay) => break (revoked, replay),
-            // The transactions before it were sound: this happens once.
-            Err(e @ (JournalError::Corrupt { tid, .. } | JournalError::Target { tid, .. })) => {
+            Err(e) => {
+                let (JournalError::Corrupt { tid, .. } | JournalError::Target { tid, .. }) = &e
+                else {
+                    return Err(e);
+                };
+                // The transactions before it were sound: this happens once.
+                let tid = *tid;
                 recovery.fast_commits = None;
                 scan.cut(tid, superblock.sequence, e);
             }
-            Err(e) => return Err(e),
         }
     };
     if scan.transactions > 0 {

@@ -4,6 +4,7 @@ use super::{Outcome, Site};
 use crate::programs::{Done, missing, succeed};
 use std::fs;
 use std::process::Command;
+use xtask::tidy::oldest_rust;
 
 /// Every crate that is published, packed and built from its package alone, in the order of their
 /// dependencies.
@@ -38,8 +39,9 @@ pub(super) fn publish(site: &Site<'_>) -> Done<Outcome> {
     })
 }
 
-/// Library crates, with all their features but those for tests.
-const LIBRARIES: &[(&str, &str)] = &[
+/// What the oldest Rust builds: the libraries, with all their features but those for tests, the
+/// command, and the chores that install it.
+const BUILT: &[(&str, &str)] = &[
     (
         "extant",
         "check,formats,io-uring,mend,mkfs,remote,tar,tls,tracing,unstable,verity",
@@ -48,16 +50,14 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("extant-fuse", ""),
     ("extant-rescue", ""),
     ("extant-serve", ""),
+    ("extant-cli", ""),
+    ("xtask", ""),
 ];
 
-/// The library crates with the oldest Rust that they name.
+/// The libraries and the command with the oldest Rust that they name.
 pub(super) fn msrv(site: &Site<'_>) -> Done<Outcome> {
     let manifest = fs::read_to_string(site.root.join("Cargo.toml")).map_err(|e| e.to_string())?;
-    let version = manifest
-        .lines()
-        .find_map(|line| line.strip_prefix("rust-version = "))
-        .map(|version| version.trim().trim_matches('"').to_owned())
-        .ok_or("no rust-version in Cargo.toml")?;
+    let version = oldest_rust(&manifest).ok_or("no rust-version in Cargo.toml")?;
     if !missing(&[("rustup", "rustup")]).is_empty() {
         return Ok(Outcome::Skipped("rustup is not installed".to_owned()));
     }
@@ -79,7 +79,7 @@ pub(super) fn msrv(site: &Site<'_>) -> Done<Outcome> {
             "Rust {toolchain} is not installed: rustup toolchain install {toolchain} --profile minimal"
         )));
     };
-    for (name, features) in LIBRARIES {
+    for (name, features) in BUILT {
         for features in ["", features] {
             let mut check = cargo();
             check.args(["check", "--locked", "-p", name, "--features", features]);
@@ -93,7 +93,7 @@ pub(super) fn msrv(site: &Site<'_>) -> Done<Outcome> {
     Ok(Outcome::Passed {
         seen: format!(
             "{} crates and all below them, without and with features",
-            LIBRARIES.len()
+            BUILT.len()
         ),
         versions,
     })

@@ -96,7 +96,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "msrv",
-        shows: "the library crates build with the oldest Rust that they name",
+        shows: "the libraries and the command build with the oldest Rust that they name",
         run: crates_io::msrv,
     },
     Step {

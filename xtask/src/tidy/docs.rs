@@ -17,6 +17,8 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
         names.extend(files.filter(|name| name.ends_with(".md")));
     }
     let mut findings = Vec::new();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    let rust = oldest_rust(&manifest).unwrap_or_default();
     for name in names {
         let text = fs::read_to_string(root.join(&name)).unwrap_or_default();
         let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
@@ -26,9 +28,10 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
         };
         let mut wrong = missing(&text, &|path| root.join(path).exists());
         wrong.extend(dangling(&text, &page));
-        // The list of changes has a form of its own.
+        // The list of changes has a form of its own, and tells of the past.
         if name != "CHANGELOG.md" {
             wrong.extend(wide(&text));
+            wrong.extend(other_rust(&text, rust, NAME_RUST.contains(&name.as_str())));
         }
         for (line, what) in wrong {
             findings.push(Finding {
@@ -85,6 +88,38 @@ fn wide(text: &str) -> Vec<(usize, String)> {
 
 /// Columns of prose.
 const WIDTH: usize = 100;
+
+/// Pages that say which Rust is needed.
+const NAME_RUST: [&str; 3] = ["README.md", "docs/user/install.md", "docs/dev/api.md"];
+
+/// Finds the oldest Rust that the manifest of a workspace names.
+pub fn oldest_rust(manifest: &str) -> Option<&str> {
+    let found = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "));
+    found.map(|version| version.trim().trim_matches('"'))
+}
+
+/// Other versions of Rust than the oldest that builds the crates, and line 0 where that is to be
+/// named and is not.
+fn other_rust(text: &str, oldest: &str, is_to_be_named: bool) -> Vec<(usize, String)> {
+    let (mut is_named, mut found) = (false, Vec::new());
+    for (at, line) in text.lines().enumerate() {
+        for rest in line.split("Rust 1.").skip(1) {
+            let end = rest.find(|c: char| !c.is_ascii_digit());
+            let version = format!("1.{}", &rest[..end.unwrap_or(rest.len())]);
+            is_named |= version == oldest;
+            if version != oldest {
+                let what = format!("Rust {version}: `rust-version` in Cargo.toml is {oldest}");
+                found.push((at + 1, what));
+            }
+        }
+    }
+    if is_to_be_named && !is_named && found.is_empty() {
+        found.push((0, format!("does not say that Rust {oldest} is needed")));
+    }
+    found
+}
 
 /// The text of a file; of a folder, which has no headings, nothing.
 fn read(path: &Path) -> Option<String> {
@@ -184,6 +219,19 @@ mod tests {
         let bad = "[a](#there)\n[b](other.md)\n[c](../other.md#what)";
         let lines: Vec<usize> = dangling(bad, &page).iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3]);
+    }
+
+    #[test]
+    fn another_rust_than_the_oldest_is_found() {
+        let oldest = oldest_rust("[workspace.package]\nrust-version = \"1.89\"\n").unwrap();
+        let lines = |text: &str, is_to_be_named| {
+            let found = other_rust(text, oldest, is_to_be_named);
+            found.iter().map(|(line, _)| *line).collect::<Vec<usize>>()
+        };
+        assert!(lines("needs Rust 1.89.", true).is_empty());
+        assert!(lines("needs Rust, and no version of it", false).is_empty());
+        assert_eq!(lines("needs\nRust 1.88, or Rust 1.895", false), [2, 2]);
+        assert_eq!(lines("needs Rust, and no version of it", true), [0]);
     }
 
     #[test]

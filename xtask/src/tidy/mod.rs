@@ -29,6 +29,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use docs::oldest_rust;
 pub use rooms::check_rooms;
 use source::Source;
 

@@ -511,8 +511,11 @@ impl LogWriter {
     /// Counts the space of the transactions before `tail` as free, and says how much it was.
     fn release_before(&mut self, tail: Tid) -> u32 {
         let mut freed = 0;
-        while let Some(span) = self.live.pop_front_if(|span| tail.is_after(span.tid)) {
+        while let Some(span) = self.live.front()
+            && tail.is_after(span.tid)
+        {
             freed += span.len;
+            self.live.pop_front();
         }
         self.used = self.used.saturating_sub(freed);
         freed
