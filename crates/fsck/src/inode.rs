@@ -113,6 +113,10 @@ impl<'a> Checker<'a> {
             return Ok(Summary::default());
         }
         if slot.iter().all(|byte| *byte == 0) {
+            if ino == Ino::RESIZE && self.volume.has_compat(Compat::RESIZE_INODE) {
+                let text = "the inode is all zeros";
+                scan.sink.say(Code::ResizeInode, Place::ino(ino), text);
+            }
             // Reserved numbers are in use, whatever is there.
             return Ok(if reserved {
                 Summary::in_use(0, 0).nameless(true)

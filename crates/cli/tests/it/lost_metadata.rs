@@ -11,12 +11,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file system that is mounted for a test.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     fn new(place: &Place, kind: &str, options: &str) -> Self {
-        let at = place.join("mounted");
-        std::fs::create_dir(&at).unwrap();
+        Self::at(place.join("mounted"), kind, options)
+    }
+
+    /// Mounts nothing but memory, or a file system without a device, on a new directory.
+    pub(crate) fn at(at: PathBuf, kind: &str, options: &str) -> Self {
+        std::fs::create_dir_all(&at).unwrap();
         let options = ["-t", kind, "-o", options, "none"];
         tool("mount").args(options).arg(&at).ok();
         Self(at)

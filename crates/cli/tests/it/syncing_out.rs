@@ -1,6 +1,7 @@
 //! `extant sync` out of an image, judged by `rsync` out of a kernel mount.
 
 use crate::comparing::{GROWN, change_of, changed, diff, run_in};
+use crate::lost_metadata::Mounted;
 use crate::support::{Place, Run, copy_of, extant, ordinary_user};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{debugfs_write, mke2fs};
@@ -225,17 +226,32 @@ fn nothing_outside_the_directory_is_touched() {
     let said = sync(["--delete", &from, &place.arg("own")]).ok().stderr;
     assert!(said.contains("in use"), "{said}");
     assert!(own.join("sub/fs.img").is_file() && !own.join("sub/other").exists());
-    // What is mounted below is no part of it.
-    let other = place.arg("other.img");
-    mke2fs(Path::new(&other), 16 << 20, &["-t", "ext4"]);
-    let mount = KernelMount::mount(Path::new(&other), Mode::ReadWrite, "");
-    fs::write(mount.join("file"), "").unwrap();
-    let below = mount.path().parent().unwrap().to_owned();
-    let said = sync(["-n", "--delete", &source, below.to_str().unwrap()])
-        .fails(1)
-        .stderr;
-    assert!(said.contains("another file system"), "{said}");
-    mount.unmount();
+    // What is mounted below is no part of it: a directory with nothing in it, with something, and
+    // what is mounted over a file.
+    let at = place.join("has/mounted");
+    let refused = |options: &[&str]| {
+        let rest = ["--delete", &source, &place.arg("has")];
+        let said = extant([&["sync"][..], options, &rest].concat()).fails(1);
+        assert!(said.stderr.contains("another file system"), "{said:?}");
+    };
+    let below = Mounted::at(at.clone(), "tmpfs", "size=1M");
+    refused(&["-n"]);
+    refused(&[]);
+    fs::write(at.join("file"), "").unwrap();
+    refused(&["-n"]);
+    fs::write(place.join("has/over"), "").unwrap();
+    let over = place.join("has/over");
+    tool("mount")
+        .arg("--bind")
+        .arg(at.join("file"))
+        .arg(&over)
+        .ok();
+    let said = sync(["-n", "--delete", &source, &place.arg("has")]);
+    tool("umount").arg(&over).ok();
+    let said = said.fails(1).stderr;
+    assert_eq!(said.matches("another file system").count(), 2, "{said}");
+    assert!(at.join("file").exists() && over.exists());
+    drop(below);
     for (args, code, why) in [
         ([&*source, &image], 2, "IMAGE:/path"),
         ([&format!("{image}:/link"), &place.arg("dest")], 2, "cp -a"),

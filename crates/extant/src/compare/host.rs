@@ -36,22 +36,23 @@ impl Directory {
         self.names.get(index)
     }
 
-    /// Looks at an entry; see `Side::look`.
+    /// Looks at an entry; see `Side::look`. There is none if it went after its name was read.
     pub(super) fn look(
         &self,
         name: &[u8],
         path: impl FnOnce() -> PathBuf,
         xattrs_matter: bool,
-    ) -> Result<Found> {
+    ) -> Result<Option<Found>> {
         match extant_host::statx(&self.dir, name) {
             Ok(found) => {
                 // Where it cannot be told like this, they are read by path.
                 let has_none = || extant_host::has_no_xattrs(&self.dir, name).unwrap_or(false);
-                Ok(Found {
+                Ok(Some(Found {
                     has_no_xattrs: xattrs_matter && has_none(),
                     ..Found::of_host(&found)
-                })
+                }))
             }
+            Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(Error::host("look at", path(), errno)),
         }
     }

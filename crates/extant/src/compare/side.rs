@@ -182,13 +182,13 @@ impl Side {
         index: usize,
         name: &[u8],
         xattrs_matter: bool,
-    ) -> Result<Found> {
+    ) -> Result<Option<Found>> {
         match (&self.tree, &names.list) {
             (Tree::Image(fs), List::Image(listing)) => {
                 let ino = listing.get(index).map_or(Ino::new(0), |(_, ino)| ino);
                 let inode = fs.fs().named_inode(ino);
                 let inode = inode.map_err(|e| Error::engine(names.path_of(name), e))?;
-                Ok(Found::of_inode(fs, inode))
+                Ok(Some(Found::of_inode(fs, inode)))
             }
             (_, List::Host(dir)) => dir.look(name, || names.path_of(name), xattrs_matter),
             // The host has lists of the host.

@@ -377,10 +377,17 @@ impl Work<'_> {
     fn one_sided(&self, pair: &Pair, list: &List, looked: &mut Looked) {
         let Some(name) = list.get() else { return };
         let side = &self.sides[list.side()];
-        let found = match side.look(&list.names, list.next, name, false) {
-            Ok(found) => found,
-            Err(e) => return looked.problem(list.which, e),
-        };
+        match side.look(&list.names, list.next, name, false) {
+            Ok(Some(found)) => self.only_there(pair, list, &found, looked),
+            Ok(None) => {}
+            Err(e) => looked.problem(list.which, e),
+        }
+    }
+
+    /// Tells of a file that one side has.
+    fn only_there(&self, pair: &Pair, list: &List, found: &Found, looked: &mut Looked) {
+        let Some(name) = list.get() else { return };
+        let side = &self.sides[list.side()];
         let path = join(&pair.path, name);
         if self.is_excluded(&path, found.is_dir()) {
             return;
@@ -388,7 +395,7 @@ impl Work<'_> {
         let is_top = pair.path.as_os_str() == "/" && name == LOST_AND_FOUND;
         let is_of_one_root = self.roots[list.side()] && !self.roots[1 - list.side()];
         if is_top && is_of_one_root && found.is_dir() {
-            let (names, problem) = side.names(&list.names.path_of(name), &found);
+            let (names, problem) = side.names(&list.names.path_of(name), found);
             if problem.is_none() && names.get(0).is_none() {
                 return;
             }
@@ -405,7 +412,10 @@ impl Work<'_> {
             side.look(&list.names, list.next, name, xattrs_matter)
         });
         let found = match found {
-            [Ok(one), Ok(other)] => [one, other],
+            [Ok(Some(one)), Ok(Some(other))] => [one, other],
+            // What has gone since its name was read is not there.
+            [Ok(Some(one)), Ok(None)] => return self.only_there(pair, lists[0], &one, looked),
+            [Ok(None), Ok(Some(other))] => return self.only_there(pair, lists[1], &other, looked),
             found => {
                 for (list, found) in lists.iter().zip(found) {
                     if let Err(e) = found {

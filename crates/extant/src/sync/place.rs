@@ -118,7 +118,12 @@ impl<'a> Host<'a> {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let found = extant_host::statx(&dir, name)?;
+            let found = match extant_host::statx(&dir, name) {
+                Ok(found) => found,
+                // It went after its name was read.
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno),
+            };
             let below = if below.is_empty() {
                 name.to_vec()
             } else {
@@ -133,9 +138,30 @@ impl<'a> Host<'a> {
         Ok(names)
     }
 
+    /// Whether a file lies on the file system of the directory, and nothing is mounted over it.
+    /// Otherwise that goes to the report.
+    pub(super) fn is_of_one_device(&self, below: &[u8], report: &mut Report) -> bool {
+        let (parent, name) = split(below);
+        let found = open_below(&self.root, parent).and_then(|dir| extant_host::statx(&dir, name));
+        // What cannot be looked at is told where it is opened.
+        if found.is_ok_and(|found| number_of(&found).0 != self.device) {
+            self.is_elsewhere(below, report);
+            return false;
+        }
+        true
+    }
+
+    fn is_elsewhere(&self, below: &[u8], report: &mut Report) {
+        let why = "is on another file system, and is not removed: unmount it, or leave it out";
+        report.problem(Error::new(self.path_of(below), Cause::NotKept(why)));
+    }
+
     /// Looks at all that is in a directory. `None` if that cannot be, which goes to the report:
     /// also where another file system is mounted in it.
     pub(super) fn what_is_in(&self, top: &[u8], report: &mut Report) -> Option<Inside> {
+        if !self.is_of_one_device(top, report) {
+            return None;
+        }
         let mut inside = Inside {
             is_empty: true,
             ..Inside::default()
@@ -153,9 +179,7 @@ impl<'a> Host<'a> {
             for entry in names {
                 inside.is_empty = false;
                 if entry.number.0 != self.device {
-                    let why = "is on another file system, and is not removed: unmount it, or leave \
-                               it out";
-                    report.problem(Error::new(self.path_of(&entry.below), Cause::NotKept(why)));
+                    self.is_elsewhere(&entry.below, report);
                     return None;
                 }
                 let is_spared = self.options.spare.contains(&entry.number);

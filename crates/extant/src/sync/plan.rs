@@ -195,6 +195,9 @@ impl<'a> Planner<'a> {
             self.refuse(&below, IN_USE, report);
             return Ok(());
         }
+        if !self.host.is_of_one_device(&below, &mut report.copied) {
+            return Ok(());
+        }
         self.make(below, Old::File)
     }
 
@@ -241,6 +244,8 @@ impl<'a> Planner<'a> {
                 self.steps.removals.extend(found.goes);
                 return;
             }
+        } else if !self.host.is_of_one_device(&below, &mut report.copied) {
+            return;
         }
         self.touch(&parent);
         self.steps.removals.push(below);

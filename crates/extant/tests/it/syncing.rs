@@ -124,3 +124,33 @@ fn what_is_excluded_or_spared_stays() {
     assert!(!dest.join("gone/deep/file").exists() && !dest.join("gone/file").exists());
     assert_eq!(fs::metadata(dest.join("top")).unwrap().len(), 300);
 }
+
+/// Names are read a directory at a time, and looked at one after the other.
+#[test]
+fn what_goes_while_it_is_looked_at_is_not_there() {
+    let image = Image::of(&plan());
+    let fs = image.open();
+    let dest = image.dir.path().join("dest");
+    to_host(&fs, "/", &dest, &SyncOptions::default()).unwrap();
+    fs::write(dest.join("0-first"), "").unwrap();
+    fs::write(dest.join("zz-goes"), "").unwrap();
+    // A name that both have, and one of the host's alone.
+    let goes = |path: &Path, _: bool| {
+        if path == Path::new("0-first") {
+            fs::remove_file(dest.join("top")).unwrap();
+            fs::remove_file(dest.join("zz-goes")).unwrap();
+        }
+        false
+    };
+    let mut options = SyncOptions::default();
+    options.delete = true;
+    options.exclude = Some(&goes);
+    let report = to_host(&fs, "/", &dest, &options).unwrap();
+    assert_eq!(
+        report.copied.problem_count, 0,
+        "{:?}",
+        report.copied.problems
+    );
+    assert_eq!(counts(&report)[..3], [1, 0, 1]);
+    assert_eq!(differences(&fs, &dest), Vec::<String>::new());
+}

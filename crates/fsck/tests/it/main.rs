@@ -11,6 +11,7 @@ mod kinds_of_damage;
 mod meaning;
 mod mount_rules;
 mod noise;
+mod own_files;
 mod refused_fields;
 mod repair;
 mod repair_crashes;
