@@ -146,6 +146,7 @@ impl Channel {
             checks,
             lists: checks && !options.shows_other_owners(),
             idmap: options.idmap,
+            read_only: options.read_only,
             has_rings: rings.is_some(),
             outcome: Arc::default(),
         };
@@ -250,6 +251,8 @@ struct Handshake {
     lists: bool,
     /// It shall let users be mapped.
     idmap: bool,
+    /// Nothing is written.
+    read_only: bool,
     /// Rings are ready.
     has_rings: bool,
     /// What came of it, and whether requests come through the rings.
@@ -259,9 +262,6 @@ struct Handshake {
 impl Filesystem for Handshake {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Not FUSE_ASYNC_DIO: the kernel would not look after its own memory of a file when a
-        // direct write ends that nobody waits for, and would make an I/O error of a write that
-        // found no room for all.
         let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
@@ -272,6 +272,10 @@ impl Filesystem for Handshake {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        // Not where there are writes: at the end of a direct write that nobody waits for the kernel
+        // keeps what it has read of the range meanwhile, and makes an I/O error of a write that
+        // found no room for all.
+        wanted.set(InitFlags::FUSE_ASYNC_DIO, self.read_only);
         // With this it checks modes, too.
         wanted.set(InitFlags::FUSE_POSIX_ACL, self.lists);
         if self.idmap && !offered.contains(InitFlags::FUSE_ALLOW_IDMAP) {

@@ -3,6 +3,7 @@
 mod attributes;
 mod coherence;
 mod concurrency;
+mod direct_reads;
 mod examples;
 mod handles;
 mod linux;

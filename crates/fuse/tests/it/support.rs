@@ -1,6 +1,6 @@
 //! A mounted image, and its clean end.
 
-use extant_blockdev::OpenSpec;
+use extant_blockdev::{BlockDevice, OpenSpec};
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::Metadata;
 use extant_core::ops;
@@ -9,9 +9,13 @@ use extant_fuse::{Attached, Ended, METRICS, Options};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use rustix::mount::UnmountFlags;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// How long the end of a mount may take: a file that a test has open still makes it go on.
+const END: Duration = Duration::from_secs(60);
 
 /// An image of its own for a test.
 pub(crate) struct Image {
@@ -40,6 +44,16 @@ impl Image {
     /// Mounts it with the options of `-o`, and says why requests do not come through io_uring if
     /// they were to.
     pub(crate) fn mount_and_say(&self, options: &str) -> (Mount, Option<String>) {
+        self.mount_through(options, |device| device)
+    }
+
+    /// Mounts it with the options of `-o`, and reads and writes it through what `wrap` makes of the
+    /// device.
+    pub(crate) fn mount_through(
+        &self,
+        options: &str,
+        wrap: impl FnOnce(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
+    ) -> (Mount, Option<String>) {
         let mut parsed = Options::default();
         parsed.parse(options).expect("good options");
         let point = tempfile::tempdir().expect("a temporary directory");
@@ -51,7 +65,7 @@ impl Image {
                 MountOptions::read_write(),
             )
         };
-        let device = spec.open().expect("the image opens");
+        let device = wrap(spec.open().expect("the image opens"));
         let fs = Fs::open(device, engine).expect("the file system opens");
         let attached = Attached::new(&self.path(), point.path(), &parsed)
             .expect("the directory takes a mount");
@@ -59,13 +73,15 @@ impl Image {
         let mounted = attached
             .serve(fs.clone())
             .expect("the file system is mounted");
-        let session = std::thread::spawn(move || mounted.wait(None));
+        let (tell, session) = channel();
+        // Nobody may be left to be told, after a test that failed.
+        std::thread::spawn(move || tell.send(mounted.wait(None)));
         let mount = Mount {
             fs,
             read_only: parsed.read_only,
             rings: parsed.io_uring == Some(true),
             point,
-            session: Some(session),
+            session: Some(Mutex::new(session)),
         };
         (mount, lacks)
     }
@@ -84,7 +100,7 @@ pub(crate) struct Mount {
     /// Requests are to come through io_uring.
     rings: bool,
     point: TempDir,
-    session: Option<JoinHandle<Result<Ended, extant_fuse::MountError>>>,
+    session: Option<Mutex<Receiver<Result<Ended, extant_fuse::MountError>>>>,
 }
 
 impl Mount {
@@ -124,7 +140,8 @@ impl Mount {
         // the session ends when the last is gone.
         rustix::mount::unmount(self.path(), UnmountFlags::DETACH).expect("it is mounted");
         let session = self.session.take().expect("mounted once");
-        let ended = session.join().expect("no thread of the mount panicked");
+        let ended = session.into_inner().unwrap().recv_timeout(END);
+        let ended = ended.expect("nothing has a file open, and no thread of the mount panicked");
         assert_eq!(ended.expect("the session ends well"), Ended::Unmounted);
         if !self.read_only {
             self.fs.close().expect("the file system closes");
@@ -135,8 +152,11 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
-            let _ = session.join();
+            let mut how = UnmountFlags::DETACH;
+            // What the kernel waits for may never be answered.
+            how.set(UnmountFlags::FORCE, std::thread::panicking());
+            let _ = rustix::mount::unmount(self.path(), how);
+            let _ = session.into_inner().unwrap().recv_timeout(END);
             let _ = self.fs.close();
         }
     }

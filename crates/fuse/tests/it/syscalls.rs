@@ -2,12 +2,14 @@
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{copy_nonoverlapping, null_mut};
+use std::time::{Duration, Instant};
 
 /// Calls the system. Only for calls to which an address of 0, or of nothing at all, is an error and
 /// no more.
@@ -112,62 +114,134 @@ struct Event {
     more: i64,
 }
 
-/// Writes by the system's asynchronous I/O, as programs do that go on meanwhile.
+/// Transfers by the system's asynchronous I/O, as programs make that go on meanwhile.
 #[derive(Debug)]
-pub(crate) struct Asynchronous(u64);
+pub(crate) struct Asynchronous {
+    context: u64,
+    /// Transfers that are under way still, though they were waited for.
+    is_stuck: Cell<bool>,
+}
+
+/// How many bytes a transfer has moved, and the memory.
+type Transferred = std::io::Result<(usize, Vec<u8>)>;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
 
 impl Asynchronous {
+    /// The most transfers at a time.
+    pub(crate) const MOST: usize = 64;
+
     pub(crate) fn new() -> Self {
         let mut context = 0_u64;
         // SAFETY: the call stores the number of a context in the variable.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) };
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, Self::MOST, &raw mut context) };
         assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
-        Self(context)
+        let is_stuck = Cell::new(false);
+        Self { context, is_stuck }
     }
 
     /// Begins to write `data`, waits for the end, and tells how many bytes were written.
     pub(crate) fn write(&self, file: &File, offset: u64, data: &[u8]) -> std::io::Result<usize> {
-        const WRITE: u16 = 1;
-        let mut control = Control {
-            data: 0,
-            key: 0,
-            rw_flags: 0,
-            opcode: WRITE,
-            priority: 0,
-            file: file.as_raw_fd().cast_unsigned(),
-            buffer: data.as_ptr().expose_provenance() as u64,
-            len: data.len() as u64,
-            offset: offset.cast_signed(),
-            reserved: 0,
-            flags: 0,
-            event_file: 0,
+        let mut written = self.transfer(WRITE, file, vec![(offset, data.to_vec())])?;
+        written.remove(0).map(|(len, _)| len)
+    }
+
+    /// Begins to read as many bytes at each of the offsets, waits for the end of all, and returns
+    /// what each has read.
+    pub(crate) fn read(
+        &self,
+        file: &File,
+        parts: impl IntoIterator<Item = (u64, usize)>,
+    ) -> Vec<std::io::Result<Vec<u8>>> {
+        let parts = parts.into_iter();
+        let parts = parts.map(|(offset, len)| (offset, vec![0xa5; len]));
+        let read = self.transfer(READ, file, parts.collect());
+        let read = read.expect("all are begun").into_iter();
+        let cut = |(len, mut buffer): (usize, Vec<u8>)| {
+            buffer.truncate(len);
+            buffer
         };
-        let mut list = [&raw mut control];
-        let mut event = Event::default();
-        // SAFETY: what the kernel is told of lives until the second call has returned, which it
-        // does when the request has ended.
-        let (submitted, ended) = unsafe {
-            let submitted = libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_mut_ptr());
-            let none = null_mut::<libc::timespec>();
-            let ended = match submitted {
-                1 => libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, &raw mut event, none),
-                _ => 0,
+        read.map(|read| read.map(cut)).collect()
+    }
+
+    /// Begins a transfer between each of the offsets and its memory, and waits for the end of all.
+    ///
+    /// # Errors
+    /// When not all can be begun. Those that were have ended.
+    fn transfer(
+        &self,
+        opcode: u16,
+        file: &File,
+        mut parts: Vec<(u64, Vec<u8>)>,
+    ) -> std::io::Result<Vec<Transferred>> {
+        let numbered = (0..).zip(&mut parts);
+        let mut controls: Vec<Control> = numbered
+            .map(|(data, (offset, buffer))| Control {
+                data,
+                key: 0,
+                rw_flags: 0,
+                opcode,
+                priority: 0,
+                file: file.as_raw_fd().cast_unsigned(),
+                buffer: buffer.as_mut_ptr().expose_provenance() as u64,
+                len: buffer.len() as u64,
+                offset: offset.cast_signed(),
+                reserved: 0,
+                flags: 0,
+                event_file: 0,
+            })
+            .collect();
+        let mut list: Vec<*mut Control> = controls.iter_mut().map(std::ptr::from_mut).collect();
+        let (context, count) = (self.context, list.len());
+        // SAFETY: the records live until the call has returned, and the memory that they name until
+        // the transfers have ended, or for good where one does not.
+        let begun =
+            unsafe { libc::syscall(libc::SYS_io_submit, context, count, list.as_mut_ptr()) };
+        let (begun, failed) = (begun.max(0), std::io::Error::last_os_error());
+        let mut events: Vec<Event> = parts.iter().map(|_| Event::default()).collect();
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut ended = 0;
+        while ended < begun {
+            let (rest, to) = (begun - ended, &mut events[ended as usize..]);
+            let mut limit = libc::timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
             };
-            (submitted, ended)
-        };
-        if submitted != 1 {
-            return Err(std::io::Error::last_os_error());
+            // SAFETY: there is room for as many events.
+            let more = unsafe {
+                let (to, limit) = (to.as_mut_ptr(), &raw mut limit);
+                libc::syscall(libc::SYS_io_getevents, context, rest, rest, to, limit)
+            };
+            // It also returns early, with fewer or none, when the thread has other things to do.
+            ended += more.max(0);
+            if Instant::now() > end {
+                self.is_stuck.set(true);
+                std::mem::forget(parts);
+                panic!("of {begun} transfers {ended} have ended in a minute");
+            }
         }
-        assert_eq!(ended, 1, "a request does not end");
-        let failed = |_| std::io::Error::from_raw_os_error(-event.result as i32);
-        usize::try_from(event.result).map_err(failed)
+        if begun < count as i64 {
+            return Err(failed);
+        }
+        events.sort_by_key(|event| event.data);
+        let buffers = parts.into_iter().map(|(_, buffer)| buffer);
+        let outcome = |(event, buffer): (Event, Vec<u8>)| {
+            let failed = |_| std::io::Error::from_raw_os_error(-event.result as i32);
+            let len = usize::try_from(event.result).map_err(failed)?;
+            Ok((len, buffer))
+        };
+        Ok(events.into_iter().zip(buffers).map(outcome).collect())
     }
 }
 
 impl Drop for Asynchronous {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way, and nobody uses the context any more.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+        // The call would wait for them.
+        if !self.is_stuck.get() {
+            // SAFETY: nothing is under way, and nobody uses the context any more.
+            unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        }
     }
 }
 
