@@ -41,6 +41,7 @@ pub struct Geometry {
     inodes_per_group: u32,
     inodes_count: u32,
     inode_size: u32,
+    inode_table_blocks: u32,
     desc_size: u32,
     groups: u32,
     reserved_gdt_blocks: u32,
@@ -93,6 +94,10 @@ impl Geometry {
             inodes_per_group: raw.inodes_per_group.get(),
             inodes_count: sb.inodes_count(),
             inode_size: sb.inode_size(),
+            inode_table_blocks: raw
+                .inodes_per_group
+                .get()
+                .div_ceil((block_size.bytes() / sb.inode_size()).max(1)),
             desc_size,
             groups,
             reserved_gdt_blocks: raw.reserved_gdt_blocks.get().into(),
@@ -192,7 +197,7 @@ impl Geometry {
     /// Returns the blocks in a group's inode table.
     #[must_use]
     pub const fn inode_table_blocks(&self) -> u32 {
-        self.inodes_per_group.div_ceil(self.inodes_per_block())
+        self.inode_table_blocks
     }
 
     /// Returns the bytes in a group descriptor.
@@ -290,9 +295,10 @@ impl Geometry {
     /// # Errors
     /// There is no such group.
     pub fn clusters_in_group(&self, group: Group) -> FormatResult<u32> {
-        Ok(self
-            .blocks_in_group(group)?
-            .div_ceil(1 << self.cluster_bits))
+        // By a shift, as this is asked of every group when a file system is opened.
+        let round_up = (1_u64 << self.cluster_bits) - 1;
+        let blocks = u64::from(self.blocks_in_group(group)?);
+        Ok(((blocks + round_up) >> self.cluster_bits) as u32)
     }
 
     /// Returns whether `len` blocks from `start` lie in the file system (and past the boot block).
@@ -440,6 +446,58 @@ impl Geometry {
                 group % 2 == 1
                     && (group == 1 || [3, 5, 7].iter().any(|base| is_power_of(group, *base)))
             }
+        }
+    }
+
+    /// Returns the groups with a superblock or a block of descriptors, ascending. All others begin
+    /// with neither, which [`Geometry::group_header`] would say of each of them.
+    pub fn groups_with_headers(&self) -> impl Iterator<Item = Group> + use<'_> {
+        let (mut with_super, mut with_descs) = (self.next_super(0), self.next_in_meta_bg(0));
+        core::iter::from_fn(move || {
+            let group = with_super.min(with_descs);
+            if with_super == group {
+                with_super = self.next_super(group.saturating_add(1));
+            }
+            if with_descs == group {
+                with_descs = self.next_in_meta_bg(group.saturating_add(1));
+            }
+            (group < self.groups).then(|| Group::new(group))
+        })
+    }
+
+    /// The first group from `from` on with a superblock; none of the file system if there is none.
+    fn next_super(&self, from: u32) -> u32 {
+        if from == 0 {
+            return 0;
+        }
+        let next = match self.backups {
+            Backups::All => Some(from),
+            Backups::Two(two) => two.into_iter().filter(|group| *group >= from).min(),
+            Backups::Sparse if from == 1 => Some(1),
+            Backups::Sparse => {
+                let power = |base: u32| {
+                    let mut powers =
+                        core::iter::successors(Some(base), |power| power.checked_mul(base));
+                    powers.find(|power| *power >= from)
+                };
+                [3, 5, 7].into_iter().filter_map(power).min()
+            }
+        };
+        next.unwrap_or(u32::MAX)
+    }
+
+    /// The first group from `from` on with a block of descriptors that is placed by meta groups;
+    /// none of the file system if there is none.
+    fn next_in_meta_bg(&self, from: u32) -> u32 {
+        let per_block = self.descs_per_block();
+        if self.classic_desc_blocks >= self.desc_blocks || per_block == 0 {
+            return u32::MAX;
+        }
+        // Below the number of groups, as there is a block of descriptors that begins with it.
+        let from = from.max(self.classic_desc_blocks * per_block);
+        match from % per_block {
+            0 | 1 => from,
+            place => from.saturating_add(per_block - 1 - place),
         }
     }
 

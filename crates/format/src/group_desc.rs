@@ -8,6 +8,7 @@
 use crate::checksum::{Crc32c, crc16};
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::geometry::Geometry;
+use crate::side_by_side::update_numbered;
 use crate::types::{Group, Pblk};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
@@ -102,7 +103,7 @@ impl DescChecksum {
             Self::Crc32c { seed } => {
                 let state = Crc32c::seeded(*seed);
                 let state = match <&[u8; DESC_LEN_64]>::try_from(desc) {
-                    Ok(desc) => state.update(&numbered(group, desc)),
+                    Ok(desc) => update_numbered(state, group.get(), &words_without_checksum(desc)),
                     Err(_) => state
                         .update_u32(group.get())
                         .update(before)
@@ -115,18 +116,15 @@ impl DescChecksum {
     }
 }
 
-/// What the checksum of a descriptor is over, in one piece: opening a large file system adds up
-/// many of them, and each piece has a cost of its own.
-fn numbered(group: Group, desc: &[u8; DESC_LEN_64]) -> [u8; 4 + DESC_LEN_64] {
-    let mut all = [0; 4 + DESC_LEN_64];
-    if let Some((number, bytes)) = all.split_first_chunk_mut() {
-        *number = group.get().to_le_bytes();
-        bytes.copy_from_slice(desc);
-        if let Some(checksum) = bytes.get_mut(CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2) {
-            checksum.fill(0);
-        }
-    }
-    all
+/// The words of a descriptor, with zeros where its checksum is.
+fn words_without_checksum(desc: &[u8; DESC_LEN_64]) -> [u64; DESC_LEN_64 / 8] {
+    const AT: usize = CHECKSUM_OFFSET / 8;
+    const CHECKSUM: u64 = 0xffff << (CHECKSUM_OFFSET % 8 * 8);
+    let (bytes, _) = desc.as_chunks::<8>();
+    core::array::from_fn(|at| {
+        let word = bytes.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+        if at == AT { word & !CHECKSUM } else { word }
+    })
 }
 
 /// A group descriptor, with the halves of its fields joined.

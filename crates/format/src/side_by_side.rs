@@ -50,6 +50,42 @@ pub(crate) fn update_word(state: Crc32c, word: u64) -> Crc32c {
     state.update(&word.to_le_bytes())
 }
 
+/// The state after a number and eight words: for descriptors, of which opening a large file system
+/// adds up many, and a call for each piece costs more than the piece.
+#[inline]
+pub(crate) fn update_numbered(state: Crc32c, number: u32, words: &[u64; 8]) -> Crc32c {
+    #[cfg(all(feature = "std", target_arch = "x86_64"))]
+    if std::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: as in `update_each`.
+        let after = unsafe { numbered_with_instruction(state.value(), number, words) };
+        return Crc32c::seeded(after);
+    }
+    numbered_in_one_piece(state, number, words)
+}
+
+fn numbered_in_one_piece(state: Crc32c, number: u32, words: &[u64; 8]) -> Crc32c {
+    let mut bytes = [0; 4 + 8 * 8];
+    if let Some((first, rest)) = bytes.split_first_chunk_mut() {
+        *first = number.to_le_bytes();
+        for (bytes, word) in rest.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    state.update(&bytes)
+}
+
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+#[target_feature(enable = "sse4.2")]
+fn numbered_with_instruction(state: u32, number: u32, words: &[u64; 8]) -> u32 {
+    use core::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
+    let state = u64::from(_mm_crc32_u32(state, number));
+    let state = words
+        .iter()
+        .fold(state, |state, word| _mm_crc32_u64(state, *word));
+    // The upper half of what the instruction leaves is zero.
+    state as u32
+}
+
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 #[target_feature(enable = "sse4.2")]
 fn with_instruction<const N: usize>(state: u32, messages: &[Message<'_>; N]) -> [u32; N] {
@@ -111,6 +147,8 @@ mod tests {
             firsts: [u64; 4],
             betweens: [[u64; 2]; 4],
             sides in proptest::collection::vec(any::<[[u8; 8]; SIDE_WORDS]>(), 8),
+            number: u32,
+            words: [u64; 8],
         ) {
             let messages: [_; 4] = core::array::from_fn(|n| Message {
                 first: firsts[n],
@@ -126,6 +164,11 @@ mod tests {
                 update_word(state, firsts[0]),
                 state.update(&firsts[0].to_le_bytes())
             );
+            let after = words
+                .iter()
+                .fold(state.update_u32(number), |state, word| state.update(&word.to_le_bytes()));
+            prop_assert_eq!(update_numbered(state, number, &words), after);
+            prop_assert_eq!(numbered_in_one_piece(state, number, &words), after);
             let [first, ..] = messages;
             prop_assert_eq!(update_each(state, &[first]), [expected[0]]);
         }

@@ -59,11 +59,23 @@ impl AtomicBitSet {
 
     /// Puts `number` into the set. One past the limit is ignored.
     pub fn insert(&self, number: usize) {
-        let word = number / BITS;
+        self.insert_into(number / BITS, 1 << (number % BITS));
+    }
+
+    /// Puts numbers that lie side by side into the set, with one change for all of them: bit `n` of
+    /// `which` stands for `first + n`, where `first` is rounded down to a multiple of 64. Words past
+    /// the limit are ignored.
+    pub fn insert_all(&self, first: usize, which: u64) {
+        if which != 0 {
+            self.insert_into(first / BITS, which);
+        }
+    }
+
+    fn insert_into(&self, word: usize, which: u64) {
         let Some(bits) = self.words.get(word) else {
             return;
         };
-        if bits.fetch_or(1 << (number % BITS), Ordering::AcqRel) == 0 {
+        if bits.fetch_or(which, Ordering::AcqRel) == 0 {
             self.note(word);
         }
     }

@@ -80,7 +80,7 @@ impl Fs {
         }
         let headers: u64 = self
             .geometry()
-            .groups()
+            .groups_with_headers()
             .filter_map(|group| self.geometry().group_header(group).ok())
             .map(|header| header.blocks())
             .sum();

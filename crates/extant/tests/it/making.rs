@@ -6,7 +6,9 @@ use extant::compare::{Aspects, CompareOptions, Side, compare};
 use extant::errno::{EEXIST, EINVAL, ENOSPC, EUCLEAN};
 use extant::import::{ImportOptions, from_tar, from_tar_with};
 use extant::mkfs::FormatOptions;
-use extant::{BlockDevice, DeviceResult, Filesystem, MemoryDevice, MountOptions, device, export};
+use extant::{
+    BlockDevice, BlockSize, DeviceResult, Filesystem, MemoryDevice, MountOptions, device, export,
+};
 use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,22 +145,37 @@ impl BlockDevice for Counted {
 }
 
 /// Opening is to take no longer where the image is large: for reading nothing is read that grows
-/// with it, and for writing the descriptors of groups are read once, in large pieces.
+/// with it, and for writing the descriptors of groups are read once, in large pieces where they
+/// lie side by side.
 #[test]
 fn opening_a_tebibyte_reads_little() {
+    let descriptors = (1 << 40) / (128 << 20) * 64;
+    opening_reads(BlockSize::K4, descriptors, 0);
+    // So many groups that the blocks of their descriptors are spread over all of the file system,
+    // and two threads read them.
+    let descriptors = (1 << 40) / (8 << 20) * 64;
+    opening_reads(BlockSize::MIN, descriptors, descriptors / 1024);
+}
+
+fn opening_reads(block_size: BlockSize, descriptors: u64, pieces: u64) {
     let device = Arc::new(Counted {
         inner: MemoryDevice::new(1 << 40),
         reads: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     });
-    Filesystem::format_device(Arc::clone(&device))
+    let mut options = FormatOptions::new(1 << 40, 1_700_000_000);
+    options.block_size = Some(block_size);
+    Filesystem::format_device_with(Arc::clone(&device), &options)
         .unwrap()
         .close()
         .unwrap();
-    let descriptors = (1 << 40) / (128 << 20) * 64;
     for (options, most_reads, most_bytes) in [
         (MountOptions::read_only(), 32, 256 << 10),
-        (MountOptions::read_write(), 64, descriptors + (512 << 10)),
+        (
+            MountOptions::read_write(),
+            64 + pieces,
+            descriptors + (512 << 10),
+        ),
     ] {
         device.reads.store(0, Ordering::Relaxed);
         device.bytes.store(0, Ordering::Relaxed);

@@ -189,6 +189,13 @@ fn exercise(sb: &Superblock) {
         let _ = desc.validate(group, &geometry);
         let _ = desc.validate_counts(group, &geometry);
     }
+    let is_headed = |group: &Group| {
+        let header = geometry.group_header(*group);
+        header.is_ok_and(|header| header.blocks() > 0)
+    };
+    let headed = geometry.groups().take(200).filter(is_headed);
+    let found = geometry.groups_with_headers();
+    assert!(headed.eq(found.take_while(|group| group.get() < 200)));
     let last = geometry.desc_blocks().saturating_sub(1);
     let _ = (geometry.desc_block(last), geometry.desc_block(u32::MAX));
     let _ = geometry

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// All blocks of fixed metadata, as ascending ranges that do not touch each other. With `flex_bg`
 /// a few for each flex group.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Fixed {
     ranges: Box<[Range<u64>]>,
 }
@@ -23,28 +23,45 @@ pub(super) struct Fixed {
 #[derive(Debug, Default)]
 pub(super) struct FixedBuilder {
     ranges: Vec<(Range<u64>, Group)>,
+    /// Where in `ranges` the last of each of the three kinds is.
+    latest: [usize; 3],
 }
 
 impl FixedBuilder {
     /// Adds what the descriptor of `group` points at. Ranges that follow each other, as those of
     /// a flex group do, become one.
     pub(super) fn add(&mut self, group: Group, desc: &GroupDesc, table_blocks: u32) {
-        for (block, len) in [
+        let kinds = [
             (desc.block_bitmap, 1),
             (desc.inode_bitmap, 1),
             (desc.inode_table, table_blocks.into()),
-        ] {
+        ];
+        for ((block, len), latest) in kinds.into_iter().zip(&mut self.latest) {
             let range = block.get()..block.get().saturating_add(len);
-            // The three kinds of flex groups grow side by side: look at the last few.
-            let recent = self.ranges.len().saturating_sub(6);
-            match self.ranges[recent..]
-                .iter_mut()
-                .find(|(last, _)| last.end == range.start)
+            // The three kinds of flex groups grow side by side.
+            if let Some((last, _)) = self.ranges.get_mut(*latest)
+                && last.end == range.start
             {
+                last.end = range.end;
+                continue;
+            }
+            // Or one follows another: look at the last few.
+            let recent = self.ranges.len().saturating_sub(6);
+            let mut last = self.ranges.iter().skip(recent);
+            *latest = match last.position(|(last, _)| last.end == range.start) {
+                Some(at) => recent + at,
+                None => self.ranges.len(),
+            };
+            match self.ranges.get_mut(*latest) {
                 Some((last, _)) => last.end = range.end,
                 None => self.ranges.push((range, group)),
             }
         }
+    }
+
+    /// Adds what the groups behind have, those of `next`.
+    pub(super) fn append(&mut self, mut next: Self) {
+        self.ranges.append(&mut next.ranges);
     }
 
     /// Adds superblocks and descriptors, and puts all in order.
@@ -54,7 +71,7 @@ impl FixedBuilder {
     pub(super) fn finish(mut self, geometry: &Geometry) -> Result<Fixed> {
         let end = geometry.blocks_count();
         let mut reserved = Vec::new();
-        for group in geometry.groups() {
+        for group in geometry.groups_with_headers() {
             let place = Place::Group(group);
             let header = geometry.group_header(group).in_place(place)?;
             let first = geometry.group_first_block(group).in_place(place)?.get();
@@ -89,7 +106,7 @@ impl FixedBuilder {
 
 impl Fixed {
     /// These and further ranges.
-    pub(super) fn with(&self, more: impl IntoIterator<Item = Range<u64>>) -> Self {
+    fn with(&self, more: impl IntoIterator<Item = Range<u64>>) -> Self {
         Self::of(self.ranges.iter().cloned().chain(more).collect())
     }
 

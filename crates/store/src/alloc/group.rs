@@ -37,22 +37,18 @@ pub(crate) struct Slot {
     dirs: AtomicU32,
     /// Damaged: nothing is allocated here.
     bad: CountedAtomicBool,
-    index: Arc<OrderIndex>,
     loaded: OnceLock<Box<Loaded>>,
 }
 
 impl Slot {
     /// The slot of a group that is not in memory.
-    pub(super) fn new(group: Group, desc: &GroupDesc, index: &Arc<OrderIndex>) -> Self {
-        let (old, new) = (Standing::default(), Standing::guess(desc.free_clusters));
-        index.shift(group.get(), old, new);
+    pub(super) fn new(group: Group, desc: &GroupDesc) -> Self {
         Self {
             group: group.get(),
             free: AtomicU32::new(desc.free_clusters),
             free_inodes: AtomicU32::new(desc.free_inodes),
             dirs: AtomicU32::new(desc.used_dirs),
             bad: CountedAtomicBool::new(&BAD, false),
-            index: Arc::clone(index),
             loaded: OnceLock::new(),
         }
     }
@@ -93,12 +89,12 @@ impl Slot {
         loaded
     }
 
-    /// Nothing is to be allocated here any more. Whether that is new.
-    pub(super) fn set_bad(&self) -> bool {
+    /// Nothing is to be allocated here any more, and `index` leads nobody here. Whether that is new.
+    pub(super) fn set_bad(&self, index: &OrderIndex) -> bool {
         let new = !self.bad.swap(true, Ordering::Relaxed);
         if new {
             let guess = Standing::guess(self.free.load(Ordering::Relaxed));
-            self.index.shift(self.group, guess, Standing::default());
+            index.shift(self.group, guess, Standing::default());
         }
         new
     }
@@ -143,11 +139,14 @@ pub(crate) struct Loaded {
     away: AtomicBool,
     /// Whether somebody used the bitmaps since they were last considered for leaving.
     used: AtomicBool,
+    /// Where others find the group.
+    index: Arc<OrderIndex>,
 }
 
 impl Loaded {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: State, index: &Arc<OrderIndex>) -> Self {
         Self {
+            index: Arc::clone(index),
             touched: FirstTouch::new(),
             inode_table: state.desc.inode_table,
             state: Mutex::new(&GROUP, state),
@@ -257,7 +256,9 @@ impl Drop for Locked<'_> {
         }
         let standing = state.standing.next(&state.space);
         if standing != state.standing {
-            slot.index.shift(slot.group, state.standing, standing);
+            self.loaded
+                .index
+                .shift(slot.group, state.standing, standing);
             state.standing = standing;
         }
     }

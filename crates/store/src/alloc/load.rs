@@ -85,7 +85,10 @@ impl Alloc {
         };
         let (loaded, new) = match known {
             Some(loaded) => (loaded, slot.lock_remembered(loaded).come_back(state, left)),
-            None => (slot.publish(Box::new(Loaded::new(state))), true),
+            None => (
+                slot.publish(Box::new(Loaded::new(state, &self.index))),
+                true,
+            ),
         };
         if new {
             self.note_in_memory(group);

@@ -20,6 +20,7 @@
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
 //! | `memory` | which groups stay in memory |
+//! | `described` | what the descriptors say, read when the file system is opened |
 //! | `fixed` | the blocks of the file system itself |
 //! | `baseline` | unimproved forms, to compare with |
 //! | `bits` | bitmaps whose images can be kept |
@@ -59,6 +60,7 @@ mod bits;
 mod blocks;
 mod buddy;
 mod contention;
+mod described;
 mod exact;
 mod file;
 mod fixed;
@@ -97,11 +99,12 @@ use crate::journal::{Journal, NumberList};
 use crate::volume::Volume;
 use crate::{Error, InPlace, Place, Result};
 use contention::ContendedGroups;
+use described::Described;
 use extant_format::features::Incompat;
-use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
-use fixed::{Fixed, FixedBuilder};
+use fixed::Fixed;
 use freed::Freed;
 use group::Slot;
 use memory::InMemory;
@@ -190,32 +193,14 @@ impl Alloc {
     pub fn new(volume: Arc<Volume>, journal: Arc<Journal>, options: AllocOptions) -> Result<Self> {
         let geometry = volume.geometry();
         check_clusters(&volume)?;
-        let count = geometry.groups_count() as usize;
-        let index = Arc::new(OrderIndex::new(count));
-        let mut slots = Vec::with_capacity(count);
-        let mut fixed = FixedBuilder::default();
-        let (mut free, mut inodes, mut dirs) = (0_u64, 0_u64, 0_u64);
-        let mut wrong = None;
-        let has_sums = volume.superblock().desc_checksum() != DescChecksum::None;
-        volume.for_each_group(|group, desc| {
-            // Without checksums nobody looks at how many inodes were never used.
-            let itable_unused = if has_sums { desc.itable_unused } else { 0 };
-            let believed = GroupDesc {
-                itable_unused,
-                ..*desc
-            };
-            if let Err(source) = believed.validate_counts(group, geometry) {
-                wrong.get_or_insert((group, source));
-            }
-            slots.push(Slot::new(group, desc, &index));
-            fixed.add(group, desc, geometry.inode_table_blocks());
-            free += u64::from(desc.free_clusters);
-            inodes += u64::from(desc.free_inodes);
-            dirs += u64::from(desc.used_dirs);
-        })?;
-        if let Some((group, source)) = wrong {
-            return Err(Error::corrupt(Place::Group(group), source));
-        }
+        let index = OrderIndex::new(geometry.groups_count() as usize);
+        let Described {
+            slots,
+            fixed,
+            free,
+            inodes,
+            dirs,
+        } = Described::read(&volume, &index)?;
         let superblock = volume.superblock();
         let uuid = superblock.uuid();
         // Where the clock stands still, only the count tells one time of use from the next.
@@ -226,16 +211,15 @@ impl Alloc {
                 mix(hash ^ u64::from(*byte))
             });
         let in_clusters = |blocks: u64| blocks.div_ceil(volume.cluster_size().blocks().into());
-        let fixed = fixed.finish(geometry)?;
         Ok(Self {
             journal,
             slots: slots.into_boxed_slice(),
             in_memory: InMemory::new(options.memory, volume.block_size()),
-            index,
+            index: Arc::new(index),
             desc_blocks: (0..geometry.desc_blocks())
                 .map(|_| Mutex::new(&DESCS, None))
                 .collect(),
-            kept: fixed.with([]),
+            kept: fixed.clone(),
             fixed,
             space: Space::new(
                 free,
@@ -311,7 +295,7 @@ impl Alloc {
     /// Leaves a damaged group alone from now on.
     fn give_up(&self, slot: &Slot, error: &Error) {
         let free = slot.free();
-        if slot.set_bad() {
+        if slot.set_bad(&self.index) {
             self.journal.report(error);
             self.space.lose(free);
         }

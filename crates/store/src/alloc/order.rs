@@ -77,6 +77,16 @@ impl OrderIndex {
         }
     }
 
+    /// What puts groups into the sets for the first time.
+    pub(super) fn filler(&self) -> Filler<'_> {
+        Filler {
+            index: self,
+            first: 0,
+            orders: 0,
+            groups: [0; ORDERS],
+        }
+    }
+
     /// Moves a group. For a thread that holds its lock, or knows that nobody else moves it.
     pub(super) fn shift(&self, group: u32, old: Standing, new: Standing) {
         let split = |standing: Standing| standing.orders.unzip();
@@ -113,6 +123,51 @@ impl OrderIndex {
     }
 }
 
+/// Puts groups into the sets that stand nowhere yet, ascending: neighbours with one change of a
+/// set, as there may be a hundred thousand groups.
+#[derive(Debug)]
+pub(super) struct Filler<'a> {
+    index: &'a OrderIndex,
+    /// The first group of those that wait.
+    first: u32,
+    /// Bit k is set if some of them have order k.
+    orders: u32,
+    /// For each order which ones have it.
+    groups: [u64; ORDERS],
+}
+
+impl Filler<'_> {
+    /// Adds a group of which only the number of free clusters is known.
+    pub(super) fn add(&mut self, group: u32, free: u32) {
+        if group / u64::BITS != self.first / u64::BITS {
+            self.finish();
+            self.first = group;
+        }
+        // The same order in both.
+        let Some((order, _)) = Standing::guess(free).orders else {
+            return;
+        };
+        if let Some(groups) = self.groups.get_mut(usize::from(order)) {
+            self.orders |= 1 << order;
+            *groups |= 1 << (group % u64::BITS);
+        }
+    }
+
+    /// Puts the last ones into the sets.
+    pub(super) fn finish(&mut self) {
+        while self.orders != 0 {
+            let order = self.orders.trailing_zeros() as usize;
+            self.orders &= self.orders - 1;
+            let groups = self.groups.get_mut(order).map_or(0, std::mem::take);
+            for sets in [&self.index.largest, &self.index.average] {
+                if let Some(set) = sets.get(order) {
+                    set.insert_all(self.first as usize, groups);
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +191,38 @@ mod tests {
         buddy.give(&(100..101));
         let at = at.next(&buddy);
         assert_eq!(at.orders, Some((13, 12)));
+    }
+
+    #[test]
+    fn groups_that_come_together_stand_where_each_by_itself_would() {
+        let mut rng = Rng::new(seed_from_env("alloc_order_filled"));
+        for groups in [1_u32, 63, 64, 65, 700] {
+            let filled = OrderIndex::new(groups as usize);
+            let moved = OrderIndex::new(groups as usize);
+            let free: Vec<u32> = (0..groups)
+                .map(|_| (rng.below(1 << 16) >> rng.below(17)) as u32)
+                .collect();
+            // In two parts, which meet within a word.
+            let (front, back) = free.split_at(free.len() * 2 / 3);
+            for (first, part) in [(0, front), (front.len(), back)] {
+                let mut filler = filled.filler();
+                for (at, &free) in part.iter().enumerate() {
+                    filler.add((first + at) as u32, free);
+                }
+                filler.finish();
+            }
+            for (group, &free) in (0..).zip(&free) {
+                moved.shift(group, Standing::default(), Standing::guess(free));
+            }
+            for from in 0..groups {
+                for order in 0..ORDERS as u32 {
+                    for by in [By::Largest, By::Average] {
+                        let found = filled.next(by, order..order + 1, from);
+                        assert_eq!(found, moved.next(by, order..order + 1, from));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

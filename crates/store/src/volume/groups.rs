@@ -11,6 +11,7 @@ use extant_format::geometry::Geometry;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::superblock::Superblock;
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
+use std::ops::Range;
 
 /// Most bytes of descriptors read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -131,22 +132,33 @@ impl Volume {
     ///
     /// # Errors
     /// When the device fails, or a descriptor breaks the format.
-    pub fn for_each_group(&self, mut visit: impl FnMut(Group, &GroupDesc)) -> Result<()> {
+    pub fn for_each_group(&self, visit: impl FnMut(Group, &GroupDesc)) -> Result<()> {
+        self.for_each_group_in(0..self.geometry.desc_blocks(), visit)
+    }
+
+    /// Calls `visit` as [`for_each_group`](Self::for_each_group) does, with the descriptors of
+    /// these blocks alone, by their number in the table.
+    pub(crate) fn for_each_group_in(
+        &self,
+        blocks: Range<u32>,
+        mut visit: impl FnMut(Group, &GroupDesc),
+    ) -> Result<()> {
         let geometry = &self.geometry;
+        let here = geometry.descs_per_block() as usize;
         let block_size = geometry.block_size();
         let size = geometry.desc_size().max(32) as usize;
         let most = (READ_BYTES / block_size.len()).max(1);
         let mut bytes = Vec::new();
-        let mut groups = geometry.groups();
-        let mut index = 0;
-        while index < geometry.desc_blocks() {
+        let mut groups = geometry.groups().skip(blocks.start as usize * here);
+        let mut index = blocks.start;
+        while index < blocks.end {
             let address = self.groups.address(geometry, index)?;
+            let most = most.min((blocks.end - index) as usize);
             let together = self.side_by_side(index, address, most);
             bytes.resize(together as usize * block_size.len(), 0);
             let offset = block_size.offset_of(address).unwrap_or(u64::MAX);
             self.device.read_at(offset, &mut bytes)?;
             for block in bytes.chunks_exact(block_size.len()) {
-                let here = geometry.descs_per_block() as usize;
                 for (bytes, group) in block.chunks_exact(size).zip(groups.by_ref().take(here)) {
                     visit(group, &self.groups.unpack(geometry, group, bytes)?);
                 }

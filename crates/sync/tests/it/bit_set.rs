@@ -15,7 +15,17 @@ fn it_holds_what_a_plain_set_holds() {
         let mut plain = BTreeSet::new();
         for _ in 0..4000 {
             let number = rng.below(limit as u64) as usize;
-            match rng.below(5) {
+            match rng.below(6) {
+                5 => {
+                    let first = number / 64 * 64;
+                    let mut which = rng.below(1 << 32) << rng.below(32);
+                    if limit - first < 64 {
+                        which &= (1 << (limit - first)) - 1;
+                    }
+                    set.insert_all(number, which);
+                    let bits = (0..64).filter(|bit| which & 1 << bit != 0);
+                    plain.extend(bits.map(|bit| first + bit));
+                }
                 0 | 1 => {
                     set.insert(number);
                     plain.insert(number);
