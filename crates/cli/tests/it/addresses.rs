@@ -224,8 +224,8 @@ fn the_lock_of_an_opener_stays_where_the_system_does_not_tell_of_it() {
         exit $code";
     // The opener's lock, and the one that it keeps others from.
     for (own, other) in [("-x", "-s"), ("-s", "-x")] {
-        let run = tool("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        let run = tool("sh")
+            .args(crate::namespaces::apart(script))
             .args(["sh", program])
             .arg(&image)
             .args([own, other])

@@ -635,8 +635,9 @@ fn a_host_without_room_for_changes_leaves_the_image_as_it_was() {
     let script = "mount -t tmpfs -o size=4m none \"$1\" && export TMPDIR=\"$1\" && exec \"$2\" edit \"$3\" -e \"put $4 /x\"";
     let point = place.join("tmp");
     fs::create_dir(&point).unwrap();
-    let output = tool("unshare")
-        .args(["--mount", "sh", "-c", script, "sh"])
+    let output = tool("sh")
+        .args(crate::namespaces::apart(script))
+        .arg("sh")
         .arg(&point)
         .args([env!("CARGO_BIN_EXE_extant"), &image])
         .arg(place.join("large"))

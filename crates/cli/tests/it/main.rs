@@ -44,6 +44,7 @@ mod mount_options;
 mod mount_services;
 mod mounting;
 mod mounting_remote;
+mod namespaces;
 mod object_stores;
 mod operands;
 mod overwrite_protection;

@@ -2,6 +2,7 @@
 //! image by then.
 
 use crate::mounting::{Mount, wait_until};
+use crate::namespaces::apart;
 use crate::support::extant;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
@@ -67,21 +68,13 @@ impl Drop for Stopped {
     }
 }
 
-/// Another mount namespace, with a copy of what is mounted now, until this is dropped.
+/// Another mount namespace, with a copy of what is mounted on a directory, until this is dropped.
 struct Namespace(Child);
-
-/// Gives up the copies of mounts of other tests, which would go on in the namespace.
-pub(crate) const LEAVE_OTHERS: &str =
-    "for other in $(grep -F .extant /proc/mounts | cut -d' ' -f2); do
-    [ $other = $0 ] || umount -l $other
-done
-";
 
 impl Namespace {
     fn new(point: &Path) -> Self {
-        let script = format!("{LEAVE_OTHERS} echo here; read word");
-        let mut child = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        let mut child = Command::new("sh")
+            .args(apart("echo here; read word"))
             .arg(point)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,8 +1,8 @@
 //! Mounts by ordinary users in namespaces of their own, as containers have them: without root,
 //! without the system's helper, and without a way back out.
 
-use crate::mount_ends::LEAVE_OTHERS;
 use crate::mounting::Mount;
+use crate::namespaces;
 use crate::support::{Place, ordinary_user};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::assert_clean;
@@ -13,14 +13,12 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-/// A program of an ordinary user in a mount namespace without the mounts of other tests: whatever
-/// namespace that makes would keep them.
+/// A program of an ordinary user in a mount namespace of its own.
 fn apart(place: &Place) -> Tool {
     // The user's copy of the command, and the folder of the user.
     let _ = ordinary_user(place, "true");
-    let script = format!("{LEAVE_OTHERS}exec \"$@\"");
-    tool("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+    tool("sh")
+        .args(namespaces::apart("exec \"$@\""))
         .args(["-", "setpriv", "--reuid=65534", "--regid=65534"])
         .args(["--clear-groups", "--"])
 }

@@ -1,7 +1,7 @@
 //! Options of a mount, as mount(8), fstab and users of ext4 give them.
 
-use crate::mount_ends::LEAVE_OTHERS;
 use crate::mounting::Mount;
+use crate::namespaces::apart;
 use crate::support::extant;
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::require;
@@ -17,9 +17,8 @@ pub(crate) fn with_mount_8(mount: &Mount, script: &str) -> String {
         image=$2 dir=$0
         shown() { grep -F \" $dir \" /proc/mounts | cut -d' ' -f4; }
         ";
-    let run = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c"])
-        .arg(format!("{LEAVE_OTHERS}{begin}{script}"))
+    let run = Command::new("sh")
+        .args(apart(&format!("{begin}{script}")))
         .arg(mount.point())
         .arg(env!("CARGO_BIN_EXE_extant"))
         .arg(mount.image())

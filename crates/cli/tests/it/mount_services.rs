@@ -1,6 +1,7 @@
 //! Mounts and servers that a service manager keeps: units, the system's log, sockets.
 
 use crate::mounting::Mount;
+use crate::namespaces::apart;
 use crate::support::{Place, extant};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::require;
@@ -65,10 +66,8 @@ fn with_journal(mount: &Mount, script: &str) {
         mount --bind \"$4\" /run/systemd/journal
         extant=$1 image=$2 dir=$3
         ";
-    let leave = crate::mount_ends::LEAVE_OTHERS;
-    tool("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c"])
-        .arg(format!("{leave}{begin}{script}"))
+    tool("sh")
+        .args(apart(&format!("{begin}{script}")))
         .args([
             mount.point().as_os_str(),
             env!("CARGO_BIN_EXE_extant").as_ref(),

@@ -1,5 +1,6 @@
 //! Images to look into, and running the command.
 
+use crate::namespaces::without_copies;
 use assert_cmd::Command;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, mke2fs};
@@ -82,6 +83,8 @@ pub(crate) fn extant_with<S: AsRef<OsStr>>(
     command.env_remove("SOURCE_DATE_EPOCH").args(args);
     command.timeout(LONGEST);
     prepare(&mut command);
+    let unmounts = command.get_args().next() == Some("umount".as_ref());
+    let _no_copies = unmounts.then(without_copies);
     let output = command.output().expect("the command runs");
     Run {
         code: output.status.code().unwrap_or(-1),
