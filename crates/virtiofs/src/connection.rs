@@ -1,5 +1,6 @@
 //! The messages of one virtual machine monitor, for one guest.
 
+use crate::event::Event;
 use crate::memory::{Memory, SLOTS};
 use crate::message::{self, Kind, Malformed, Message};
 use crate::ring::{Call, CurrentMemory, Live, Running, Side};
@@ -227,7 +228,7 @@ impl Connection {
             }
             Kind::SetVringCall => {
                 let (index, call) = message.queue_descriptor()?;
-                self.ring(index)?.call.set(call);
+                self.ring(index)?.call.set(call.map(Event::new));
             }
             // Nothing goes wrong with a queue that is told this way.
             Kind::SetVringErr => drop(message.queue_descriptor()?),

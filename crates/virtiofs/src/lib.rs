@@ -19,6 +19,7 @@
 //! | `message` | what messages look like, and the descriptors that come with them |
 //! | `memory` | the memory of a guest |
 //! | `ring` | one queue: its thread, and how answers get back |
+//! | `event` | descriptors of the monitor by which a guest is told of something |
 //! | `chain` | the pieces of memory of one request |
 //! | `answering` | one request, from its pieces to its answer |
 //! | `workers` | the threads for requests that may take long |
@@ -31,7 +32,8 @@
 //!
 //! The virtual machine monitor at the other end of the socket is as far as it can cut memory off
 //! that it has handed over, which ends the process. Everything else that it says wrong costs it the
-//! connection.
+//! connection. By an event that is full it can keep threads, but only those of its own guest, and
+//! only until the connection ends.
 //!
 //! # Invariants
 //!
@@ -44,6 +46,7 @@
 mod answering;
 mod chain;
 mod connection;
+mod event;
 mod memory;
 mod message;
 mod ring;

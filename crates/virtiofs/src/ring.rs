@@ -2,24 +2,30 @@
 
 use crate::answering::{self, Head, Scratch};
 use crate::chain::{Chain, Malformed};
+use crate::event::{Event, take_count};
 use crate::memory::Mapped;
 use crate::workers::{Job, Workers};
 use extant_fuse::Guest;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::io::{self, IoSliceMut};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
 use virtio_queue::{Queue, QueueT};
 
 static QUEUES: LockClass = LockClass::new("queue of a guest", Rank::Leaf);
 static CALLS: LockClass = LockClass::new("interrupt of a guest", Rank::Leaf);
 static MEMORIES: LockClass = LockClass::new("memory of a guest", Rank::Leaf);
 static PENDING: LockClass = LockClass::new("requests of a guest", Rank::Leaf);
+
+/// How often it is looked whether a thread is kept by an event of the monitor.
+const PAUSE: Duration = Duration::from_millis(1);
+const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// The memory that requests are looked up in, which all queues of a guest have in common.
 #[derive(Debug)]
@@ -43,47 +49,39 @@ impl CurrentMemory {
 
 /// How a guest is told that there are answers in a queue, which its monitor may change at any time.
 #[derive(Debug)]
-pub(crate) struct Call(Mutex<Option<OwnedFd>>);
+pub(crate) struct Call(Mutex<Option<Arc<Event>>>);
 
 impl Call {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(&CALLS, None))
     }
 
-    pub(crate) fn set(&self, descriptor: Option<OwnedFd>) {
-        let before = std::mem::replace(&mut *self.0.lock(), descriptor);
-        drop(before);
-    }
-
-    fn ring(&self) {
-        // One at a time: what there was room for is not taken by another thread.
-        let descriptor = self.0.lock();
-        if let Some(descriptor) = &*descriptor {
-            notify(descriptor);
+    /// Tells it by another event from now on. No thread is kept by the one before any more.
+    pub(crate) fn set(&self, event: Option<Event>) {
+        let before = std::mem::replace(&mut *self.0.lock(), event.map(Arc::new));
+        while let Some(before) = &before
+            && Arc::strong_count(before) > 1
+        {
+            before.release();
+            sleep(PAUSE);
         }
     }
-}
 
-/// Adds one to what an event counts. What cannot be told is not: nothing waits here, whether or not
-/// the monitor has made the descriptor one that waits.
-fn notify(event: &OwnedFd) {
-    let at_once = Timespec::default();
-    let mut one = [PollFd::new(event, PollFlags::OUT)];
-    let is_polled = poll(&mut one, Some(&at_once)).is_ok();
-    if is_polled && one[0].revents().contains(PollFlags::OUT) {
-        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    /// Tells the guest.
+    pub(crate) fn ring(&self) {
+        // Not under the lock: the monitor may keep this thread.
+        let event = self.0.lock().clone();
+        if let Some(event) = event {
+            event.tell();
+        }
     }
-}
 
-/// Takes what an event has counted, without waiting for it.
-fn take_count(event: &OwnedFd) -> rustix::io::Result<usize> {
-    let mut count = [0; 8];
-    let mut into = [IoSliceMut::new(&mut count)];
-    // From where it is: it has no places.
-    match preadv2(event, &mut into, u64::MAX, ReadWriteFlags::NOWAIT) {
-        // What reads events in older kernels does not know the flag.
-        Err(Errno::OPNOTSUPP) => rustix::io::read(event, &mut count),
-        other => other,
+    /// Lets a thread go that is kept by the event.
+    fn release(&self) {
+        let event = self.0.lock().clone();
+        if let Some(event) = event {
+            event.release();
+        }
     }
 }
 
@@ -236,10 +234,19 @@ impl Live {
 
     /// Returns the place of the next request, when none is under way.
     fn settle(&self) -> u16 {
-        let mut pending = self.pending.lock();
-        self.done.wait_while(&mut pending, |pending| *pending > 0);
-        drop(pending);
+        while self.is_busy() {
+            self.call.release();
+        }
         self.queue.lock().next_avail()
+    }
+
+    /// Tells whether requests are still under way elsewhere, after a moment in which they may end.
+    fn is_busy(&self) -> bool {
+        let mut pending = self.pending.lock();
+        *pending > 0 && {
+            self.done.wait_for(&mut pending, A_MOMENT);
+            *pending > 0
+        }
     }
 }
 
@@ -255,8 +262,8 @@ pub(crate) struct Side {
 pub(crate) struct Running {
     live: Arc<Live>,
     stops: Arc<AtomicBool>,
-    stop: Arc<OwnedFd>,
-    kick: Arc<OwnedFd>,
+    /// Has the thread look, or end.
+    wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -267,14 +274,12 @@ impl Running {
     /// When the system has no thread or no descriptor.
     pub(crate) fn start(live: Live, kick: OwnedFd, side: Arc<Side>) -> io::Result<Self> {
         let live = Arc::new(live);
-        let kick = Arc::new(kick);
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stops = Arc::new(AtomicBool::new(false));
         let mut running = Self {
             live: Arc::clone(&live),
             stops: Arc::clone(&stops),
-            stop: Arc::clone(&stop),
-            kick: Arc::clone(&kick),
+            wake: Arc::clone(&wake),
             thread: None,
         };
         let thread = Builder::new().name("extant-guest".to_owned());
@@ -283,7 +288,7 @@ impl Running {
             // Requests may have been there before.
             loop {
                 live.drain(&side, &mut scratch, &stops);
-                if stops.load(Ordering::Acquire) || !wait(&stop, &kick) {
+                if stops.load(Ordering::Acquire) || !wait(&wake, &kick) {
                     return;
                 }
             }
@@ -293,7 +298,8 @@ impl Running {
 
     /// Has the thread look for requests.
     pub(crate) fn look(&self) {
-        notify(&self.kick);
+        // It never waits: nobody else has it.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     /// Ends the thread, and returns the place of the next request in its queue.
@@ -304,8 +310,12 @@ impl Running {
 
     fn end(&mut self) {
         self.stops.store(true, Ordering::Release);
-        notify(&self.stop);
+        self.look();
         if let Some(thread) = self.thread.take() {
+            while !thread.is_finished() {
+                self.live.call.release();
+                sleep(PAUSE);
+            }
             // One that panicked has said so.
             let _ = thread.join();
         }
@@ -319,19 +329,20 @@ impl Drop for Running {
     }
 }
 
-/// Waits until a queue is kicked; `false` when it is to end.
-fn wait(stop: &OwnedFd, kick: &OwnedFd) -> bool {
+/// Waits until a queue is kicked, or to be looked at; `false` when nobody kicks it any more.
+fn wait(wake: &OwnedFd, kick: &OwnedFd) -> bool {
     let mut both = [
-        PollFd::new(stop, PollFlags::IN),
+        PollFd::new(wake, PollFlags::IN),
         PollFd::new(kick, PollFlags::IN),
     ];
     match poll(&mut both, None) {
         Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
         Err(_) => return false,
     }
-    let [stop, kicked] = both.map(|one| one.revents());
-    if !stop.is_empty() {
-        return false;
+    let [woken, kicked] = both.map(|one| one.revents());
+    if !woken.is_empty() {
+        let _ = take_count(wake);
+        return true;
     }
     if kicked.contains(PollFlags::IN) {
         return match take_count(kick) {

@@ -205,7 +205,7 @@ impl Channel {
         let mut threads = Threads::new();
         let writeback = WriteBackThread::start(&mut threads)?;
         let count = self.devices.len();
-        // What does not come through rings, and all of it where they fail.
+        // What does not come through rings, and all where there are none.
         for (number, device) in self.devices.into_iter().enumerate() {
             let (answerer, notifier) = (answerer.clone(), notifier.clone());
             let writeback = writeback.clone();

@@ -3,12 +3,17 @@
 use super::{Served, error_and_node, init, make, said, transfer};
 use crate::answering::{self, Head, Scratch};
 use crate::chain::{Chain, Malformed};
+use crate::event::Event;
 use crate::memory::Mapped;
-use crate::ring::{Call, CurrentMemory, Live, Side};
+use crate::ring::{Call, CurrentMemory, Live, Running, Side};
 use crate::workers::Workers;
 use extant_fuse::Guest;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 use virtio_queue::desc::RawDescriptor;
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::mock::MockSplitQueue;
@@ -25,6 +30,8 @@ const ROOM: u64 = 4 << 20;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
+/// How long is waited for what ends.
+const LIMIT: Duration = Duration::from_secs(20);
 /// Descriptors of a queue.
 const SIZE: u16 = 256;
 
@@ -232,6 +239,60 @@ fn data_comes_and_goes_in_pieces_that_cross_regions_of_memory() {
     served.end();
 }
 
+/// The guest's side of a queue in which all places name one request.
+struct Offer<'a>(&'a Mapped);
+
+impl Offer<'_> {
+    /// Where the descriptors are, the requests and the answers.
+    const PLACES: [u64; 3] = [
+        HOLE - (1 << 20),
+        HOLE - (1 << 20) + 4096,
+        HOLE - (1 << 20) + 8192,
+    ];
+
+    /// There are as many since the beginning.
+    fn requests(&self, count: u16) {
+        let at = GuestAddress(Self::PLACES[1] + 2);
+        self.0.write_obj(count.to_le(), at).unwrap();
+    }
+
+    /// How many answers there are since the beginning.
+    fn answered(&self) -> u16 {
+        let at = GuestAddress(Self::PLACES[2] + 2);
+        u16::from_le(self.0.read_obj(at).unwrap())
+    }
+}
+
+/// A queue with so many places.
+fn asking<'a>(
+    memory: &'a Arc<Mapped>,
+    places: u16,
+    request: &[u8],
+    call: Call,
+) -> (Live, Offer<'a>) {
+    memory.write_slice(request, GuestAddress(SAID)).unwrap();
+    let [descriptors, available, used] = Offer::PLACES;
+    let chain = [
+        Descriptor::new(SAID, request.len() as u32, NEXT, 1),
+        Descriptor::new(ROOM, 256, WRITE, 0),
+    ];
+    for (one, at) in chain.into_iter().zip([descriptors, descriptors + 16]) {
+        let one = RawDescriptor::from(one);
+        memory.write_obj(one, GuestAddress(at)).unwrap();
+    }
+    let mut queue = Queue::new(places).unwrap();
+    let at = GuestAddress(descriptors);
+    queue.try_set_desc_table_address(at).unwrap();
+    let at = GuestAddress(available);
+    queue.try_set_avail_ring_address(at).unwrap();
+    queue.try_set_used_ring_address(GuestAddress(used)).unwrap();
+    queue.set_ready(true);
+    let current = Arc::new(CurrentMemory::new(Arc::clone(memory)));
+    let is_enabled = Arc::new(AtomicBool::new(true));
+    let live = Live::new(queue, current, Arc::new(call), is_enabled);
+    (live, Offer(memory))
+}
+
 #[test]
 fn a_guest_that_asks_again_before_it_has_answers_keeps_its_own_queue_busy() {
     const FEW: u16 = 8;
@@ -241,46 +302,100 @@ fn a_guest_that_asks_again_before_it_has_answers_keeps_its_own_queue_busy() {
         guest,
         mut scratch,
     } = Machine::begun(served.guests.join());
-    let sync = said(50, 1, &[0; 8]);
-    memory.write_slice(&sync, GuestAddress(SAID)).unwrap();
-    let [descriptors, available, used] = [0, 4096, 8192].map(|at| HOLE - (1 << 20) + at);
-    let chain = [
-        Descriptor::new(SAID, sync.len() as u32, NEXT, 1),
-        Descriptor::new(ROOM, 256, WRITE, 0),
-    ];
-    for (one, at) in chain.into_iter().zip([descriptors, descriptors + 16]) {
-        let one = RawDescriptor::from(one);
-        memory.write_obj(one, GuestAddress(at)).unwrap();
-    }
-    let mut queue = Queue::new(FEW).unwrap();
-    let at = GuestAddress(descriptors);
-    queue.try_set_desc_table_address(at).unwrap();
-    let at = GuestAddress(available);
-    queue.try_set_avail_ring_address(at).unwrap();
-    queue.try_set_used_ring_address(GuestAddress(used)).unwrap();
-    queue.set_ready(true);
-    let live = Arc::new(Live::new(
-        queue,
-        Arc::new(CurrentMemory::new(Arc::clone(&memory))),
-        Arc::new(Call::new()),
-        Arc::new(AtomicBool::new(true)),
-    ));
+    let (live, offer) = asking(&memory, FEW, &said(50, 1, &[0; 8]), Call::new());
+    let live = Arc::new(live);
     let side = Side {
         guest: Arc::new(guest),
         workers: Workers::idle(),
     };
     // The first is named in all places. No more wait elsewhere than the queue has places.
     for round in 1..=3 {
-        let offered: u16 = round * FEW;
-        let at = GuestAddress(available + 2);
-        memory.write_obj(offered.to_le(), at).unwrap();
+        offer.requests(round * FEW);
         live.drain(&side, &mut scratch, &AtomicBool::new(false));
-        let answered: u16 = memory.read_obj(GuestAddress(used + 2)).unwrap();
-        assert_eq!(u16::from_le(answered), (round - 1) * FEW);
+        assert_eq!(offer.answered(), (round - 1) * FEW);
     }
     side.guest.end();
     drop((live, side));
     served.end();
+}
+
+#[test]
+fn an_event_that_its_monitor_fills_meanwhile_keeps_no_queue_from_ending() {
+    const PLACES: u16 = 8;
+    // A worker thread is kept, and the queue's own.
+    let (long, short) = (said(50, 1, &[0; 8]), said(1, 1, b"none\0"));
+    for request in [long, short] {
+        let served = Served::new(1);
+        let Machine { memory, guest, .. } = Machine::begun(served.guests.join());
+        let guest = Arc::new(guest);
+        let [event, kick] = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let monitors = event.try_clone().unwrap();
+        let call = Call::new();
+        call.set(Some(Event::filled_meanwhile(event)));
+        let (live, offer) = asking(&memory, PLACES, &request, call);
+        let side = Arc::new(Side {
+            guest: Arc::clone(&guest),
+            workers: Workers::start(&guest).unwrap(),
+        });
+        offer.requests(PLACES);
+        let running = Running::start(live, kick, Arc::clone(&side)).unwrap();
+        let end = Instant::now() + LIMIT;
+        while offer.answered() == 0 {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(offer.answered() < PLACES);
+        let (tell, ended) = channel();
+        let thread = std::thread::spawn(move || tell.send(running.stop()));
+        let ended = ended.recv_timeout(LIMIT);
+        // Also a thread that is still kept is let go.
+        rustix::fs::fcntl_setfl(&monitors, OFlags::NONBLOCK).unwrap();
+        let _ = rustix::io::read(&monitors, &mut [0; 8]);
+        assert!(ended.is_ok(), "the queue ends");
+        thread.join().unwrap().unwrap();
+        guest.end();
+        drop((side, guest));
+        served.end();
+    }
+}
+
+#[test]
+fn another_event_is_taken_though_a_thread_is_kept_by_the_one_before() {
+    let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let call = Arc::new(Call::new());
+    call.set(Some(Event::filled_meanwhile(event)));
+    let kept = {
+        let call = Arc::clone(&call);
+        std::thread::spawn(move || call.ring())
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!kept.is_finished());
+    let (tell, ended) = channel();
+    std::thread::spawn(move || {
+        call.set(None);
+        tell.send(())
+    });
+    ended.recv_timeout(LIMIT).expect("the event is taken");
+    kept.join().unwrap();
+}
+
+/// What somebody is to read stays, when another event takes its place.
+#[test]
+fn what_an_event_has_counted_is_its_monitors() {
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let monitors = event.try_clone().unwrap();
+    let call = Call::new();
+    call.set(Some(Event::new(event)));
+    for _ in 0..3 {
+        call.ring();
+    }
+    call.set(None);
+    let mut count = [0; 8];
+    rustix::io::read(&monitors, &mut count).unwrap();
+    assert_eq!(u64::from_ne_bytes(count), 3);
 }
 
 #[test]
