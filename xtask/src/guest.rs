@@ -40,6 +40,8 @@ pub(crate) struct Hardware {
     pub(crate) accelerator: &'static str,
     pub(crate) processors: u32,
     pub(crate) memory_mib: u32,
+    /// Nodes that processors and memory are on, in equal parts.
+    pub(crate) nodes: u32,
     /// File systems of virtio-fs: the socket of each, and its tag.
     pub(crate) files: Vec<(PathBuf, &'static str)>,
 }
@@ -50,6 +52,7 @@ impl Default for Hardware {
             accelerator: "tcg",
             processors: 1,
             memory_mib: 1024,
+            nodes: 1,
             files: Vec::new(),
         }
     }
@@ -209,7 +212,15 @@ impl Kernel {
         qemu.args(["-smp", &hardware.processors.to_string()]);
         let size = hardware.memory_mib;
         qemu.args(["-m", &size.to_string()]);
-        if !hardware.files.is_empty() {
+        if hardware.nodes > 1 {
+            let (each, part) = (hardware.processors / hardware.nodes, size / hardware.nodes);
+            for node in 0..hardware.nodes {
+                let memory = format!("memory-backend-ram,id=node{node},size={part}M");
+                let (first, last) = (node * each, (node + 1) * each - 1);
+                let numa = format!("node,nodeid={node},memdev=node{node},cpus={first}-{last}");
+                qemu.args(["-object", &memory, "-numa", &numa]);
+            }
+        } else if !hardware.files.is_empty() {
             // What is at the other end of a socket maps it.
             let memory = format!("memory-backend-memfd,id=memory,size={size}M,share=on");
             qemu.args(["-object", &memory, "-machine", "memory-backend=memory"]);
@@ -262,6 +273,9 @@ pub(crate) struct Drive<'a> {
     pub(crate) read_only: bool,
 }
 
+/// How many times as long as it may be silent a machine may talk, and not say what is waited for.
+const MANY_SILENCES: u32 = 10;
+
 /// What a machine says on its serial console, and what is typed there.
 pub(crate) struct Console {
     machine: Child,
@@ -302,9 +316,10 @@ impl Console {
     }
 
     /// Waits until the machine says this, and returns what it said before that and was not waited
-    /// for yet.
-    pub(crate) fn wait(&mut self, what: &str, limit: Duration) -> Done<String> {
-        let end = Instant::now() + limit;
+    /// for yet. A busy computer makes everything slow, so the machine may take long, but not be
+    /// silent for longer than `silence`.
+    pub(crate) fn wait(&mut self, what: &str, silence: Duration) -> Done<String> {
+        let end = Instant::now() + silence * MANY_SILENCES;
         loop {
             let unseen = &self.text[self.seen..];
             if let Some(at) = unseen.find(what) {
@@ -312,16 +327,31 @@ impl Console {
                 self.seen += at + what.len();
                 return Ok(before);
             }
-            let left = end.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            if !self
+                .listen(silence, end)
+                .map_err(|e| self.missing(what, &e))?
+            {
+                return Err(self.missing(what, "before it ended"));
+            }
+        }
+    }
+
+    /// Adds to the text what the machine says next. Whether it says anything: otherwise it has
+    /// ended.
+    fn listen(&mut self, silence: Duration, end: Instant) -> Result<bool, String> {
+        let left = end.saturating_duration_since(Instant::now());
+        match self.said.recv_timeout(silence.min(left)) {
+            Ok(bytes) => {
                 // Bytes that are no text have a place too; what is waited for has none of them.
-                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(self.missing(what, &format!("within {} s", limit.as_secs())));
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.missing(what, "before it ended"));
-                }
+                self.text.push_str(&String::from_utf8_lossy(&bytes));
+                Ok(true)
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(false),
+            Err(RecvTimeoutError::Timeout) if left < silence => {
+                Err("in all the time that it talked".to_owned())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("and nothing else for {} s", silence.as_secs()))
             }
         }
     }
@@ -339,12 +369,12 @@ impl Console {
     }
 
     /// Has the machine's shell run a line that must succeed, and returns what it printed.
-    pub(crate) fn run(&mut self, line: &str, limit: Duration) -> Done<String> {
+    pub(crate) fn run(&mut self, line: &str, silence: Duration) -> Done<String> {
         // What is typed is seen, too: the marks are not in it as they are printed.
         self.type_line(&format!("echo begins''-here; {line}; echo ends''-here $?"))?;
-        self.wait("begins-here\r\n", limit)?;
-        let printed = self.wait("ends-here ", limit)?;
-        let code = self.wait("\r\n", limit)?;
+        self.wait("begins-here\r\n", silence)?;
+        let printed = self.wait("ends-here ", silence)?;
+        let code = self.wait("\r\n", silence)?;
         let printed = printed.replace('\r', "").trim_end().to_owned();
         if code == "0" {
             Ok(printed)
@@ -359,19 +389,14 @@ impl Console {
         self.machine.wait().map(drop).map_err(|e| e.to_string())
     }
 
-    /// Waits until the machine is off, and returns all that it said.
-    pub(crate) fn off(mut self, limit: Duration) -> Done<String> {
-        let end = Instant::now() + limit;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
-                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(self.missing("that it is off", &format!("{} s", limit.as_secs())));
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
+    /// Waits until the machine is off, and returns all that it said. It may be silent for as long
+    /// as `silence`.
+    pub(crate) fn off(mut self, silence: Duration) -> Done<String> {
+        let end = Instant::now() + silence * MANY_SILENCES;
+        while self
+            .listen(silence, end)
+            .map_err(|e| self.missing("that it is off", &e))?
+        {}
         let status = self.machine.wait().map_err(|e| e.to_string())?;
         if status.success() {
             Ok(std::mem::take(&mut self.text))

@@ -29,9 +29,17 @@ struct Kind {
     change: &'static [&'static [&'static str]],
     /// What Linux is asked then.
     again: &'static [&'static str],
+    /// Directories of that kind in which files come and go until the power does.
+    busy: &'static [&'static str],
 }
 
-const KEY: &str = "head -c 64 /dev/zero | tr '\\0' k > /tmp/key";
+/// Makes a key of 64 bytes. Policies of version 1 derive keys block by block, and two halves that
+/// are alike are refused for XTS.
+const KEY: &str = "seq 1000 | head -c 64 > /tmp/key";
+
+/// Gives the file system the key, for policies of both versions.
+const ADD: &str = "OLD=0011223344556677; xfs_io -c \"add_enckey -d $OLD\" /mnt < /tmp/key && \
+    ID=$(xfs_io -c add_enckey /mnt < /tmp/key | sed 's/.* //')";
 
 const KINDS: &[Kind] = &[
     Kind {
@@ -63,6 +71,7 @@ const KINDS: &[Kind] = &[
             "test $(ls /mnt/fold | wc -l) = 300 && test \"$(cat /mnt/fold/SECHS)\" = 6",
             "! test -e /mnt/fold/Datei5",
         ],
+        busy: &["fold"],
     },
     Kind {
         name: "quotas",
@@ -113,6 +122,7 @@ const KINDS: &[Kind] = &[
             "setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo 1 > /mnt/v1; echo 2 > /mnt/v2'",
             "! setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo 3 > /mnt/v3'",
         ],
+        busy: &["p"],
     },
     Kind {
         name: "fs-verity",
@@ -134,14 +144,20 @@ const KINDS: &[Kind] = &[
         ],
         make: &[
             "head -c 300000 /dev/urandom > /mnt/there && cp /mnt/there /mnt/same",
-            "fsverity enable /mnt/there",
+            "cp /mnt/there /mnt/salted && fsverity enable /mnt/there",
+            "fsverity enable --hash-alg=sha512 --salt=0a0b0c /mnt/salted",
         ],
         asked: &[
             (&["check", "--verity", "IMAGE"], ""),
             (&["cat", "--verify", "IMAGE:/there"], ""),
+            (&["cat", "--verify", "IMAGE:/salted"], ""),
         ],
         change: &[&["mv", "IMAGE:/there", "IMAGE:/elsewhere"]],
-        again: &["fsverity measure /mnt/elsewhere && cmp /mnt/elsewhere /mnt/same"],
+        again: &[
+            "fsverity measure /mnt/elsewhere && cmp /mnt/elsewhere /mnt/same",
+            "fsverity measure /mnt/salted && cmp /mnt/salted /mnt/same",
+        ],
+        busy: &[],
     },
     Kind {
         name: "encryption policies",
@@ -176,6 +192,49 @@ const KINDS: &[Kind] = &[
             "test $(ls /mnt/open/secret | wc -l) = 201",
             "test \"$(cat /mnt/open/secret/file177 /mnt/open/secret/dir/below | tr '\\n' ' ')\" = '177 below '",
         ],
+        busy: &["open/secret"],
+    },
+    Kind {
+        name: "the first kind of policies, other ciphers, encryption with case folding",
+        mkfs: &["--features", "encrypt,casefold,stable_inodes"],
+        mke2fs: "-O encrypt,casefold,stable_inodes",
+        options: "rw",
+        judge: &[
+            KEY,
+            ADD,
+            "mkdir /mnt/old && xfs_io -c \"set_encpolicy -v 1 $OLD\" /mnt/old",
+            "mkdir /mnt/both && xfs_io -c \"set_encpolicy -v 2 $ID\" /mnt/both && chattr +F /mnt/both",
+            "echo hidden > /mnt/old/name && test \"$(cat /mnt/old/name)\" = hidden",
+            "echo folded > /mnt/both/Name && test \"$(cat /mnt/both/nAME)\" = folded",
+            "for i in $(seq 150); do echo $i > /mnt/both/Datei$i; done; test \"$(cat /mnt/both/DATEI99)\" = 99",
+        ],
+        make: &[
+            KEY,
+            ADD,
+            "P() { d=/mnt/$1; shift; mkdir $d && xfs_io -c \"set_encpolicy $*\" $d; }",
+            "P old -v 1 $OLD; P cbc -v 2 -c AES-128-CBC -n AES-128-CTS $ID",
+            "P wide -v 2 -c Adiantum -n Adiantum -f 3 $ID; P number -v 2 -f 8 $ID",
+            "P both -v 2 $ID; chattr +F /mnt/both",
+            "for d in old cbc wide number both; do for i in $(seq 150); do echo $d$i > /mnt/$d/File$i; done; \
+             mkdir /mnt/$d/Dir; echo $d > /mnt/$d/Dir/below; ln -s nowhere /mnt/$d/Link; done",
+        ],
+        asked: &[
+            (&["stat", "--json", "IMAGE:/wide"], "\"flags\":\"---------E"),
+            (&["ls", "IMAGE:/"], "number"),
+        ],
+        change: &[
+            &["mkdir", "IMAGE:/open"],
+            &["mv", "IMAGE:/both", "IMAGE:/open/both"],
+        ],
+        again: &[
+            KEY,
+            ADD,
+            "mv /mnt/open/both /mnt/both",
+            "ok=0; for d in old cbc wide number both; do test $(ls /mnt/$d | wc -l) = 152 && \
+             test \"$(cat /mnt/$d/File77 /mnt/$d/Dir/below | tr '\\n' ' ')\" = \"${d}77 $d \" || ok=1; done; test $ok = 0",
+            "test \"$(cat /mnt/both/FILE150)\" = both150",
+        ],
+        busy: &["old", "both", "number"],
     },
     Kind {
         name: "inline data, bigalloc, an orphan file, fast commits",
@@ -200,6 +259,7 @@ const KINDS: &[Kind] = &[
             &["truncate", "IMAGE:/f2", "--size", "1000"],
         ],
         again: &["! test -e /mnt/d && test $(ls /mnt | grep -c ^f) = 289"],
+        busy: &[],
     },
 ];
 
@@ -276,6 +336,31 @@ pub(super) fn run(place: &Place, steps: &mut Steps) {
         let what = format!("{}: recovered here", kind.name);
         steps.step(&what, || recovered(place, &theirs[number]));
     }
+    let what = "what was recovered here, used by Linux again";
+    steps.step(what, || used_again(place, &theirs));
+}
+
+/// Has Linux use images that were recovered here.
+fn used_again(place: &Place, images: &[PathBuf]) -> Done<((), String)> {
+    let mut console = place.start(images, place.hardware(2))?;
+    for (number, kind) in KINDS.iter().enumerate() {
+        mount(&mut console, kind, &drive(number))?;
+        all(
+            &mut console,
+            &[
+                "test \"$(cat /mnt/busy/kept)\" = kept",
+                "find /mnt | wc -l; echo more > /mnt/busy/more; rm -r /mnt/busy; umount /mnt",
+            ],
+        )?;
+    }
+    off(console)?;
+    for image in images {
+        place.judge(image)?;
+    }
+    Ok((
+        (),
+        "mounted, changed; both checkers find nothing".to_owned(),
+    ))
 }
 
 fn drive(number: usize) -> String {
@@ -414,13 +499,16 @@ fn busy_again(console: &mut Console, kind: &Kind, device: &str) -> Done<((), Str
             &format!(
                 "mkdir {place}/busy && echo kept > {place}/busy/kept && sync -f {place}/busy/kept || sync"
             ),
-            &format!(
-                "(i=0; while :; do i=$((i+1)); echo $i > {place}/busy/f$i; \
-                 mv {place}/busy/f$i {place}/busy/g$((i%50)); \
-                 test $((i%7)) = 0 && rm -f {place}/busy/g$((i%40)); done) > /dev/null 2>&1 & true"
-            ),
         ],
     )?;
+    for busy in std::iter::once(&"busy").chain(kind.busy) {
+        let busy = format!("{place}/{busy}");
+        let changes = format!(
+            "(i=0; while :; do i=$((i+1)); echo $i > {busy}/f$i; mv {busy}/f$i {busy}/g$((i%50)); \
+             test $((i%7)) = 0 && rm -f {busy}/g$((i%40)); done) > /dev/null 2>&1 & true"
+        );
+        all(console, &[&changes])?;
+    }
     Ok(((), "all is as it was changed".to_owned()))
 }
 

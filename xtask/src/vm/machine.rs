@@ -31,19 +31,29 @@ const MODULES: &[&str] = &[
     "virtiofs",
     "quota_v2",
     "xts",
+    "essiv",
+    "adiantum",
+    "nhpoly1305",
+    "chacha_generic",
     "cts",
     "ecb",
     "sha512_generic",
 ];
 
-/// How long a machine may take for anything, on a busy computer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a machine may say nothing, on a busy computer. It tells of its start as it goes, and
+/// what takes long in it says something meanwhile.
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The kernel says how it starts, until there is a shell.
+const TELLING: &str = "loglevel=7";
 
 /// What all parts have.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     pub(super) kernel: Kernel,
     pub(super) extant: PathBuf,
+    /// What is measured beside others, where it is not `extant`.
+    pub(super) release: Option<PathBuf>,
     pub(super) accelerator: &'static str,
     ramdisk: PathBuf,
     root: PathBuf,
@@ -51,7 +61,12 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes the root, and what mounts it.
-    pub(super) fn make(dir: PathBuf, kernel: Kernel, extant: PathBuf) -> Done<(Self, String)> {
+    pub(super) fn make(
+        dir: PathBuf,
+        kernel: Kernel,
+        extant: PathBuf,
+        release: Option<PathBuf>,
+    ) -> Done<(Self, String)> {
         let tree = dir.join("tree");
         let _ = fs::remove_dir_all(&tree);
         for name in [
@@ -88,7 +103,7 @@ impl Place {
         succeed(mkfs.args(["--owner", "0:0", "--headroom", "64M"]))?;
         succeed(system("e2fsck").arg("-fn").arg(&root))?;
         // The shell of the machine is driven by lines, whose echo is switched off.
-        let script = "mount -t ext4 -o ro /dev/vda /mnt && \
+        let script = "echo 4 > /proc/sys/kernel/printk; mount -t ext4 -o ro /dev/vda /mnt && \
             for name in proc sys dev; do mount -o move /$name /mnt/$name; done && \
             exec switch_root /mnt /bin/busybox sh -c '\
             /bin/busybox mount -t tmpfs tmp /tmp; /bin/busybox mount -t tmpfs run /run; \
@@ -101,6 +116,7 @@ impl Place {
             dir,
             kernel,
             extant,
+            release,
             accelerator: accelerator(),
             ramdisk,
             root,
@@ -137,7 +153,7 @@ impl Place {
         let drives: Vec<Drive<'_>> = std::iter::once(root).chain(others).collect();
         let machine = self
             .kernel
-            .machine_with(&self.ramdisk, "", &drives, &hardware);
+            .machine_with(&self.ramdisk, TELLING, &drives, &hardware);
         let mut console = Console::start(machine)?;
         console.wait("machine-is-up", PATIENCE)?;
         Ok(console)

@@ -27,7 +27,7 @@ ignore case, quotas, hash trees of fs-verity and encrypted files are made here a
 here, and left behind there by a machine that loses its power. Guests use the files of an image by virtio-fs, two at a
 time, and one is killed. The engine runs on 16 processors, in a build that checks the order of its locks.
 
-Usage: cargo xtask vm [PART...] [--package NAME] [--program FILE] [--record]
+Usage: cargo xtask vm [PART...] [--package NAME] [--program FILE] [--release FILE] [--record]
 
 Arguments:
   PART             Of kinds, files, processors [default: all]
@@ -35,6 +35,7 @@ Arguments:
 Options:
   --package NAME   The package of the kernel [default: what linux-image-amd64 depends on]
   --program FILE   The command `extant`, as a debug build [default: what is built here]
+  --release FILE   The same as a release build, for what is measured beside `virtiofsd` [default: the debug build]
   --record         Write what was seen into docs/dev/conformance.md
 
 It needs root. Programs that are missing are named, and then nothing is done. KVM is used where the processor offers
@@ -50,12 +51,14 @@ type Part = fn(&Place, &mut Steps);
 
 /// `cargo xtask vm`.
 pub(crate) fn vm(root: &Path, args: &[String]) -> ExitCode {
-    let (mut package, mut program, mut record, mut parts) = (None, None, false, Vec::new());
+    let (mut package, mut program, mut release) = (None, None, None);
+    let (mut record, mut parts) = (false, Vec::new());
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let known = match arg.as_str() {
             "--package" => rest.next().map(|n| package = Some(n.clone())).is_some(),
             "--program" => rest.next().map(|n| program = Some(n.into())).is_some(),
+            "--release" => rest.next().map(|n| release = Some(n.into())).is_some(),
             "--record" => {
                 record = true;
                 true
@@ -85,7 +88,7 @@ pub(crate) fn vm(root: &Path, args: &[String]) -> ExitCode {
         // What is to be recorded was not seen.
         return ExitCode::from(u8::from(record));
     }
-    match run(root, (package.as_deref(), program), &parts, record) {
+    match run(root, package.as_deref(), (program, release), &parts, record) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("vm: {e}");
@@ -96,7 +99,8 @@ pub(crate) fn vm(root: &Path, args: &[String]) -> ExitCode {
 
 fn run(
     root: &Path,
-    (package, program): (Option<&str>, Option<PathBuf>),
+    package: Option<&str>,
+    (program, release): (Option<PathBuf>, Option<PathBuf>),
     parts: &[(&str, Part)],
     record: bool,
 ) -> Done<()> {
@@ -110,7 +114,7 @@ fn run(
     let mut steps = Steps::new();
     let place = steps
         .step("a root made by `extant mkfs`", || {
-            Place::make(dir, kernel, extant)
+            Place::make(dir, kernel, extant, release)
         })
         .ok_or("without a root there is no machine")?;
     for (_, part) in parts {
@@ -129,9 +133,10 @@ fn run(
         _ => "without hardware's help (TCG): times are no measurement of anything else",
     };
     let text = format!(
-        "{}\nDebian's kernel {} in QEMU {help}:\n\n{table}",
+        "{}\nDebian's kernel {} in QEMU {help}. The host has {}:\n\n{table}",
         record::machine(root, &packages)?,
         place.kernel.version,
+        processors::of_host(),
     );
     println!("\n{text}");
     if record {
