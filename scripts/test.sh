@@ -77,7 +77,7 @@ cargo test --locked -p extant-store -p extant-core --features extant-core/baseli
 
 # Locks and atomics that workers share are counted.
 step "what workers share"
-cargo test --locked -p extant-bench --features baseline,lockstat --test it -- shares_nothing table_of_locks
+cargo test --locked -p extant-bench --features baseline,lockstat --test it -- shares_nothing table_of_locks needs_more
 
 step "deliberate mistakes"
 cargo xtask mutants

@@ -209,7 +209,11 @@ pub(crate) enum WorkloadName {
     /// Simulate more cores than there are, from what is measured here (needs `--features
     /// lockstat,baseline`)
     Model,
-    /// All of the above but `age` and `model`, as tables and pictures in a folder of documents
+    /// List what operations of each mechanism share, and fail if it grows with workers (needs
+    /// `--features lockstat`)
+    Shares,
+    /// All of the above but `age`, `model` and `shares`, as tables and pictures in a folder of
+    /// documents
     Report,
 }
 

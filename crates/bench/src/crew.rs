@@ -1,8 +1,31 @@
 //! Workers that start together, and the time they take.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
+
+static IS_SPREAD: AtomicBool = AtomicBool::new(false);
+
+/// Has workers that start from now on stay on processors, by turns: otherwise a busy machine may
+/// run all of them on one, where they meet in what each processor has one of.
+pub(crate) fn spread() {
+    IS_SPREAD.store(true, Ordering::Relaxed);
+}
+
+/// Keeps this thread on the processor of a worker, if workers are spread.
+fn stay_on_processor(worker: usize) -> Result<(), String> {
+    if !IS_SPREAD.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let all = sched_getaffinity(None).map_err(|e| e.to_string())?;
+    let count = (all.count() as usize).max(1);
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu));
+    let mut own = CpuSet::new();
+    own.set(usable.nth(worker % count).unwrap_or(0));
+    sched_setaffinity(None, &own).map_err(|e| e.to_string())
+}
 
 /// Runs `work` in as many threads as there are workers, each told its number, and then `finish` in
 /// this one. The seconds from the first start to the end of `finish`.
@@ -16,7 +39,9 @@ pub(crate) fn timed(
 ) -> Result<f64, String> {
     let barrier = Barrier::new(workers);
     let one = |worker| {
+        let stays = stay_on_processor(worker);
         barrier.wait();
+        stays?;
         // Taken here, not by the thread that waits for all: that one may be woken late.
         let start = Instant::now();
         work(worker).map(|()| start)

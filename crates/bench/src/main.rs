@@ -8,7 +8,7 @@
 //! | `fragments` | in how many pieces files and free space are |
 //! | `locks` | lock statistics per operation |
 //! | `machine` | the machine and the build that measured |
-//! | `model` | more cores than there are, by simulation |
+//! | `model` | more cores than there are, by simulation; what workers share |
 //! | `source_tree` | the generated tree that images are built from |
 //! | `store` | backing files on tmpfs, fresh for every repetition |
 //! | `side` | file systems under measurement behind one trait: the engine, a kernel mount |
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     let config = args::parse();
     let done = match config.workload {
         WorkloadName::Model => model::run(&config),
+        WorkloadName::Shares => model::shares::run(&config),
         WorkloadName::Report => results::run(&config),
         _ => runner::run(&config),
     };

@@ -115,8 +115,8 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
         WorkloadName::Stream => Box::new(workload::stream::Stream::prepare(config)?),
         WorkloadName::Remote => Box::new(workload::remote::Remote::prepare(config)?),
-        WorkloadName::Model | WorkloadName::Report => {
-            return Err("model and report measure other workloads".to_owned());
+        WorkloadName::Model | WorkloadName::Shares | WorkloadName::Report => {
+            return Err("model, shares and report measure other workloads".to_owned());
         }
     })
 }

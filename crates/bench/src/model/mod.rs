@@ -13,6 +13,7 @@
 
 mod line;
 mod published;
+pub(crate) mod shares;
 mod simulate;
 
 use crate::args::{Config, Side, WorkloadName};

@@ -2,7 +2,7 @@
 //! side that is measured, looked at by others afterwards.
 
 use super::Case;
-use crate::args::{Config, Side};
+use crate::args::{Config, Side, WorkloadName};
 use crate::check;
 use crate::locks::{self, LockTable};
 use crate::peer::{self, Figures, Measured};
@@ -47,6 +47,8 @@ pub(crate) struct Images {
     pub(crate) store: Store,
     pub(crate) shape: ImageShape,
     locks: bool,
+    /// What workers share is listed, not judged.
+    lists: bool,
 }
 
 impl Images {
@@ -60,6 +62,7 @@ impl Images {
                 block_size: None,
             },
             locks: config.locks,
+            lists: config.workload == WorkloadName::Shares,
         })
     }
 
@@ -111,6 +114,7 @@ impl Images {
         let meter = Meter {
             here,
             locks: here && self.locks,
+            lists: self.lists,
         };
         let measured = inside.work(&mounted, case, &meter)?;
         mounted.unmount()?;
@@ -147,6 +151,7 @@ impl Images {
 pub(crate) struct Meter {
     here: bool,
     locks: bool,
+    lists: bool,
 }
 
 impl Meter {
@@ -185,7 +190,7 @@ impl Meter {
             value,
             peak_rss: peer::own_peak_rss().filter(|_| self.here),
             figures: mounted.counters().since(before, operations),
-            locks: self.locks.then(|| LockTable::take(operations)),
+            locks: self.locks.then(|| LockTable::take(operations, !self.lists)),
         })
     }
 }

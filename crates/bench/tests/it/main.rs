@@ -270,6 +270,35 @@ fn noting_orphans_in_the_orphan_file_shares_nothing_between_workers() {
     share_nothing("orphan", "file", ["--truncations", "100000"]);
 }
 
+#[cfg(feature = "lockstat")]
+#[test]
+fn no_operation_of_any_mechanism_needs_more_the_more_workers_there_are() {
+    let amounts = "--transfers 4000 --fallocations 4000 --inodes 3000 --truncations 8000 \
+                   --writes 2000 --fill-mib 2 --files 2000";
+    let common = "shares --runs 1 --image-mib 64 --workers 1,2,16";
+    let args: Vec<&str> = common
+        .split(' ')
+        .chain(amounts.split_whitespace())
+        .collect();
+    // It fails if one does.
+    let list = bench(&args);
+    for mechanism in [
+        "preallocations",
+        "allocation",
+        "inodes in memory",
+        "orphans",
+        "overwrites",
+    ] {
+        assert!(
+            list.contains(&format!("| {mechanism} |")),
+            "{mechanism} in {list}"
+        );
+    }
+    let rows = list.lines().filter(|line| line.starts_with("| "));
+    // With the names of the columns.
+    assert_eq!(rows.count(), 1 + 24, "{list}");
+}
+
 /// Each variant, and `fsync`, with what its operations cost in locks.
 #[cfg(feature = "lockstat")]
 #[test]
