@@ -167,7 +167,8 @@ fn names_left(workers: u32, rounds: u32) -> u32 {
     3 + workers * (2 + kept(3) + kept(5))
 }
 
-/// How many processors this machine has, and what a quota leaves of them.
+/// How many processors this machine has, what a quota leaves of them, and how many threads wanted
+/// them in the last 15 minutes.
 pub(super) fn of_host() -> String {
     let all = succeed(system("nproc").arg("--all")).unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -181,5 +182,11 @@ pub(super) fn of_host() -> String {
         Some(quota) if quota.starts_with("max") => "no quota".to_owned(),
         Some(quota) => format!("a quota of {quota} microseconds"),
     };
-    format!("{} processors and {quota}", all.trim())
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load
+        .split_whitespace()
+        .nth(2)
+        .unwrap_or("unknown")
+        .to_owned();
+    format!("{} processors, {quota} and a load of {load}", all.trim())
 }
