@@ -324,8 +324,11 @@ pub(super) fn run(place: &Place, steps: &mut Steps) {
         steps.step(&what, || busy_again(&mut console, kind, &drive(number)));
     }
     let killed = steps.step("the power goes", || {
-        // All are under way.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        // All are under way, the last one too, and a commit of some of it was.
+        let last = format!("/tmp/vd{}/busy", drive_letter(KINDS.len() - 1));
+        let line =
+            format!("until test $(ls {last} | wc -l) -gt 10; do sleep 1; echo -n .; done; sleep 6");
+        console.run(&line, PATIENCE)?;
         console.kill()?;
         Ok(((), "in the middle of changes of all images".to_owned()))
     });
@@ -364,8 +367,12 @@ fn used_again(place: &Place, images: &[PathBuf]) -> Done<((), String)> {
 }
 
 fn drive(number: usize) -> String {
-    let letter = char::from(b'b' + number as u8);
-    format!("/dev/vd{letter}")
+    format!("/dev/vd{}", drive_letter(number))
+}
+
+/// The letter of a drive after that of the root.
+fn drive_letter(number: usize) -> char {
+    char::from(b'b' + number as u8)
 }
 
 fn blank(image: &PathBuf) -> Done<()> {
