@@ -62,6 +62,7 @@ needed=(
     simg2img:android-sdk-libsparse-utils
     skopeo:skopeo
     strings:binutils
+    systemd-analyze:systemd
     systemd-repart:systemd
     tar:tar
     umoci:umoci

@@ -452,7 +452,8 @@ void extant_glob_close(extant_glob *glob);
  * "format=vhd" and the other words of docs/user/formats.md that "extant mkfs" makes say what the file
  * is; without such a setting the extension of its name does (disk.vmdk), and otherwise it is raw.
  * qcow2 needs a library built with the feature formats (-EOPNOTSUPP). With "like=IMAGE" files keep
- * the numbers and blocks that they have in an older image, so that little of the new one differs. */
+ * the numbers and blocks that they have in an older image, so that little of the new one differs; its
+ * label, UUID and sizes are taken too, where no setting says otherwise: "label=" asks for none. */
 int extant_mkfs(const char *image, const char *const *settings, const struct extant_watch *watch);
 /* Makes a file system on a device, with the settings of extant_mkfs(): as large as the device,
  * unless they say otherwise. */
@@ -494,8 +495,9 @@ int extant_check(const extant_device *device, uint32_t flags, const struct extan
 /* Checks as extant_check() does, with the device that the journal is on, which is only read as well. */
 int extant_check_with_journal(const extant_device *device, const extant_device *journal, uint32_t flags, const struct extant_watch *watch, extant_report **report);
 /* Repairs the file system on a device. flags: 0 or EXTANT_REPAIR_.... What was there is kept in a
- * new file named undo, unless that is NULL. Nothing is written if files that can be read would be
- * lost (-EPERM), unless flags allow it. The work can be ended until it writes. */
+ * new file named undo, unless that is NULL; where nothing changes, no such file is made. Nothing is
+ * written if files that can be read would be lost (-EPERM), unless flags allow it. The work can be
+ * ended until it writes. */
 int extant_repair(const extant_device *device, uint32_t flags, const char *undo, const struct extant_watch *watch, extant_report **report);
 /* Takes a repair, extant_tune() or extant_resize_with_undo() back, by what it has kept. */
 int extant_revert(const extant_device *device, const char *undo);
@@ -533,7 +535,8 @@ int extant_minimum(const extant_device *device, const struct extant_watch *watch
 
 /* Changes settings of the file system on a device: strings as for extant_mkfs(), of which the names
  * are the long options of "extant tune" (docs/user/tune.md), such as "label=data". All are made or
- * none. With "undo=FILE" what was there is kept in a new file, for extant_revert(). */
+ * none. With "undo=FILE" what was there is kept in a new file, for extant_revert(); where nothing
+ * changes, no such file is made. */
 int extant_tune(const extant_device *device, const char *const *settings, const struct extant_watch *watch);
 /* Has the file system on a device, which has no journal, use the one on another device, which
  * "mke2fs -O journal_dev" makes. Linux finds that by its number, major and minor as in st_rdev. */

@@ -157,7 +157,7 @@ fn options(
         None => FormatOptions::new(bytes, now()),
         Some(epoch) => {
             let mut material = tree.map_or([0; 32], Tree::fingerprint).to_vec();
-            material.extend_from_slice(&asked.label);
+            material.extend_from_slice(asked.label.as_deref().unwrap_or_default());
             FormatOptions::reproducible(bytes, epoch, &material)
         }
     };

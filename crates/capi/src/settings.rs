@@ -41,7 +41,7 @@ pub(crate) struct Asked {
     journal: Option<JournalSize>,
     features: FeatureRequest,
     profile: Profile,
-    pub(crate) label: Vec<u8>,
+    pub(crate) label: Option<Vec<u8>>,
     uuid: Option<[u8; 16]>,
     hash_seed: Option<[u8; 16]>,
     reserved_percent: Option<f64>,
@@ -182,7 +182,7 @@ impl Asked {
             "features" => self.features = setting.parse()?,
             "profile" => self.profile = setting.parse()?,
             "label" => {
-                self.label = words::label(setting.value).map_err(|e| setting.wrong(e))?;
+                self.label = Some(words::label(setting.value).map_err(|e| setting.wrong(e))?);
             }
             "uuid" => self.uuid = Some(setting.read(words::parse_uuid)?),
             "hash-seed" => self.hash_seed = Some(setting.read(words::parse_uuid)?),
@@ -286,8 +286,9 @@ impl Asked {
         format.journal = self.journal.unwrap_or(format.journal);
         format.reserved_percent = self.reserved_percent;
         format.table_init = self.table_init.unwrap_or(format.table_init);
-        if !self.label.is_empty() {
-            format.label = self.label.clone();
+        // An empty one is asked for, too.
+        if let Some(label) = &self.label {
+            format.label = label.clone();
         }
         format.uuid = self.uuid.unwrap_or(format.uuid);
         format.hash_seed = self.hash_seed.unwrap_or(format.hash_seed);

@@ -62,9 +62,9 @@ impl AtomicBitSet {
         self.insert_into(number / BITS, 1 << (number % BITS));
     }
 
-    /// Puts numbers that lie side by side into the set, with one change for all of them: bit `n` of
-    /// `which` stands for `first + n`, where `first` is rounded down to a multiple of 64. Words past
-    /// the limit are ignored.
+    /// Puts numbers that lie side by side into the set, with one change for all of them: bit `n`
+    /// of `which` stands for `first + n`, where `first` is rounded down to a multiple of 64. Words
+    /// past the limit are ignored.
     pub fn insert_all(&self, first: usize, which: u64) {
         if which != 0 {
             self.insert_into(first / BITS, which);

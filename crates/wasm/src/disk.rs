@@ -1,5 +1,6 @@
 //! From a file to a device: raw, whole disks, and formats of images.
 
+use crate::budget::{self, Budget};
 use crate::cached::Cached;
 use crate::failure::{Failure, NOT_EXT4, Told};
 use crate::gzip::Gzip;
@@ -42,15 +43,37 @@ pub(crate) fn open(
     partition: Option<u32>,
     progress: &dyn Progress,
 ) -> Told<Disk> {
+    open_within(file, partition, progress, &Budget::new(budget::MOST))
+}
+
+/// Opens as [`open`] does, with so much memory for what is kept of all layers.
+pub(crate) fn open_within(
+    file: SharedDevice,
+    partition: Option<u32>,
+    progress: &dyn Progress,
+    budget: &Budget,
+) -> Told<Disk> {
     let mut device: SharedDevice = Arc::new(Cached::new(file));
     let mut formats = Vec::new();
     let mut content = Content::on(&*device)?;
     loop {
         let inner = Arc::clone(&device);
         let (disk, format): (SharedDevice, _) = match content {
-            Content::Gzip => (Arc::new(Gzip::open(inner, progress)?), "gzip"),
-            Content::Zstd => (unpacked::open(inner, Packing::Zstd, progress)?, "zstd"),
-            Content::Xz => (unpacked::open(inner, Packing::Xz, progress)?, "xz"),
+            Content::Gzip => (
+                Arc::new(Gzip::open(inner, progress, budget.share())?),
+                "gzip",
+            ),
+            Content::Zstd => {
+                let share = budget.share();
+                (
+                    unpacked::open(inner, Packing::Zstd, progress, share)?,
+                    "zstd",
+                )
+            }
+            Content::Xz => {
+                let share = budget.share();
+                (unpacked::open(inner, Packing::Xz, progress, share)?, "xz")
+            }
             Content::Qcow => (Arc::new(Qcow2::open(inner)?), "qcow2"),
             Content::AndroidSparse => (Arc::new(simg::open(inner)?), "simg"),
             Content::Vhd => vhd::open(inner)?,

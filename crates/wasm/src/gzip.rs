@@ -5,11 +5,12 @@
 //! before it.
 //!
 //! # Invariants
-//! - At most [`MOST_MARKS`] places are kept. Where there are more, every second one goes and they
-//!   become rarer, so that memory is bounded whatever a stream expands to.
+//! - At most [`MOST_MARKS`] places are kept, and as many as there is memory for in the budget of the
+//!   file. Where there are more, every second one goes and they become rarer, so that memory is bounded whatever a stream expands to.
 //! - A stream that ends early, or whose length or sum is wrong, is not opened. Streams that follow
 //!   each other are one; zeros may follow the last one.
 
+use crate::budget::Share;
 use crate::failure::{Failure, Told};
 use crate::image::Progress;
 use crc::{CRC_32_ISO_HDLC, Crc, Digest, Table};
@@ -35,6 +36,9 @@ const SPAN: u64 = 4 << 20;
 /// Places that are kept: about 44 MiB.
 const MOST_MARKS: usize = 1024;
 
+/// Bytes of a place.
+const MARK: usize = size_of::<Decoder>() + size_of::<DecompressorOxide>() + WINDOW;
+
 /// Bytes that a disk may have: what a minute or two decompress.
 const LARGEST: u64 = 64 << 30;
 
@@ -50,6 +54,8 @@ pub(crate) struct Gzip {
     inner: SharedDevice,
     size: u64,
     marks: Vec<Decoder>,
+    /// The memory that they take.
+    _share: Share,
     /// Where the last read ended. A read that goes on there goes on decompressing.
     last: Mutex<Option<Decoder>>,
 }
@@ -222,26 +228,35 @@ fn has_more(input: &mut Input<'_>, mut at: u64) -> Told<bool> {
 /// What the first look at all of it finds.
 struct Scan {
     marks: Vec<Decoder>,
+    share: Share,
     span: u64,
     told: u64,
 }
 
 impl Scan {
-    fn mark(&mut self, decoder: &Decoder) {
+    fn mark(&mut self, decoder: &Decoder) -> Told<()> {
         let next = self.marks.last().map_or(0, |last| last.output + self.span);
         if decoder.output < next {
-            return;
+            return Ok(());
         }
-        if self.marks.len() >= MOST_MARKS {
+        if self.marks.len() >= MOST_MARKS || !self.share.grow(MARK) {
+            if self.marks.is_empty() {
+                return Err(Failure::unsupported(
+                    "there is no memory left for the gzip file, as the layers around it have taken \
+                     all: decompress it first",
+                ));
+            }
             let mut number = 0;
             self.marks.retain(|_| {
                 number += 1;
                 number % 2 == 1
             });
+            self.share.shrink_to(self.marks.len() * MARK);
             self.span *= 2;
-            return;
+            return Ok(());
         }
         self.marks.push(decoder.clone());
+        Ok(())
     }
 
     /// Decompresses one stream, and goes behind it. Returns how long the disk is with it.
@@ -255,7 +270,7 @@ impl Scan {
         let mut decoder = Decoder::new(*at, output);
         let mut sum: Digest<'_, u32, Table<16>> = SUM.digest();
         loop {
-            self.mark(&decoder);
+            self.mark(&decoder)?;
             match decoder.step(input)? {
                 Step::End => break,
                 Step::Bytes(bytes) => sum.update(bytes),
@@ -285,9 +300,10 @@ impl Scan {
 }
 
 impl Gzip {
-    pub(crate) fn open(inner: SharedDevice, progress: &dyn Progress) -> Told<Self> {
+    pub(crate) fn open(inner: SharedDevice, progress: &dyn Progress, share: Share) -> Told<Self> {
         let mut scan = Scan {
             marks: Vec::new(),
+            share,
             span: SPAN,
             told: 0,
         };
@@ -306,6 +322,7 @@ impl Gzip {
             inner,
             size,
             marks: scan.marks,
+            _share: scan.share,
             last: Mutex::new(&DECODER_CLASS, None),
         })
     }
@@ -397,6 +414,7 @@ impl BlockDevice for Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{self, Budget};
     use extant_blockdev::MemoryDevice;
     use miniz_oxide::deflate::compress_to_vec;
     use std::sync::Arc;
@@ -412,7 +430,8 @@ mod tests {
     }
 
     fn open(file: &[u8]) -> Told<Gzip> {
-        Gzip::open(Arc::new(MemoryDevice::from_image(file)), &())
+        let share = Budget::new(budget::MOST).share();
+        Gzip::open(Arc::new(MemoryDevice::from_image(file)), &(), share)
     }
 
     fn content(len: usize) -> Vec<u8> {
@@ -466,8 +485,24 @@ mod tests {
 
     #[test]
     fn few_places_are_kept_of_a_long_stream() {
+        few_are_kept(&Budget::new(budget::MOST), MOST_MARKS);
+        few_are_kept(&Budget::new(10 * MARK + 1), 10);
+        let file = stream(&content(100));
+        let file: SharedDevice = Arc::new(MemoryDevice::from_image(&file));
+        let none = Budget::new(MARK - 1).share();
+        let refused = Gzip::open(file, &(), none).map(drop);
+        assert!(
+            refused
+                .expect_err("no memory")
+                .text
+                .contains("no memory left")
+        );
+    }
+
+    fn few_are_kept(budget: &Budget, most: usize) {
         let mut scan = Scan {
             marks: Vec::new(),
+            share: budget.share(),
             span: 1,
             told: 0,
         };
@@ -475,9 +510,9 @@ mod tests {
         decoder.window = Vec::new();
         for output in 0..10 * MOST_MARKS as u64 {
             decoder.output = output;
-            scan.mark(&decoder);
+            scan.mark(&decoder).expect("room for one");
         }
-        assert!(scan.marks.len() <= MOST_MARKS);
+        assert!(scan.marks.len() <= most && scan.share.bytes() == scan.marks.len() * MARK);
         assert_eq!(scan.marks.first().map(|mark| mark.output), Some(0));
     }
 }

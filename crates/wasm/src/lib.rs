@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `image` | [`Image`]: what a program can ask of an image |
 //! | `disk` | from a file to a device: raw, whole disks, and formats of images |
+//! | `budget` | how much memory the layers of one file take together |
 //! | `cached` | a device with its last pieces in memory |
 //! | `mapped` | a disk whose pieces lie anywhere in a file |
 //! | `qcow2` | the disk in a qcow2 image |
@@ -34,6 +35,7 @@
 
 #[cfg(target_family = "wasm")]
 mod abi;
+mod budget;
 mod cached;
 mod disk;
 mod failure;

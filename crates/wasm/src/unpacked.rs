@@ -4,10 +4,11 @@
 //! start. Zeros take no memory.
 //!
 //! # Invariants
-//! - At most [`MOST_DATA`] bytes of data are kept, and at most [`LARGEST`] are decompressed.
+//! - What is kept of the data comes out of the budget of the file, and at most [`LARGEST`] are decompressed.
 //! - A stream that ends early, goes on with something else, or whose sum is wrong, is not opened.
 //!   Streams that follow each other are one.
 
+use crate::budget::{self, Share};
 use crate::failure::{Failure, Told};
 use crate::image::Progress;
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
@@ -22,9 +23,6 @@ use std::sync::Arc;
 
 /// Bytes of a piece of the disk that is kept, or is zeros.
 const PIECE: usize = 64 << 10;
-
-/// Bytes of data that are kept.
-const MOST_DATA: usize = 512 << 20;
 
 /// Bytes that a disk may have: what some minutes decompress.
 const LARGEST: u64 = 64 << 30;
@@ -62,6 +60,8 @@ struct Unpacked {
     name: String,
     size: u64,
     pieces: Vec<Option<Box<[u8]>>>,
+    /// The memory that they take.
+    share: Share,
 }
 
 impl fmt::Debug for Unpacked {
@@ -126,6 +126,7 @@ pub(crate) fn open(
     file: SharedDevice,
     packing: Packing,
     progress: &dyn Progress,
+    share: Share,
 ) -> Told<SharedDevice> {
     let taken = Rc::new(Cell::new(0));
     let input = Input {
@@ -140,8 +141,8 @@ pub(crate) fn open(
             name: file.name(),
             size: 0,
             pieces: Vec::new(),
+            share,
         },
-        data: 0,
         told: 0,
         packing,
     };
@@ -159,8 +160,6 @@ pub(crate) fn open(
 /// A disk that is being decompressed.
 struct Store {
     disk: Unpacked,
-    /// Bytes of data that are kept.
-    data: usize,
     told: u64,
     packing: Packing,
 }
@@ -238,11 +237,12 @@ impl Store {
             if bytes.iter().all(|&byte| byte == 0) {
                 return Ok(());
             }
-            self.data += PIECE;
-            if self.data > MOST_DATA {
+            if !self.disk.share.grow(PIECE) {
                 return Err(Failure::unsupported(format!(
-                    "the {} file holds more than {MOST_DATA} bytes of data: decompress it first",
-                    self.packing.name()
+                    "the {} file holds more data than there is memory for, of which all layers of a \
+                     file have {} bytes together: decompress it first",
+                    self.packing.name(),
+                    budget::MOST
                 )));
             }
             *last = Some(vec![0; PIECE].into_boxed_slice());
@@ -301,6 +301,8 @@ impl BlockDevice for Unpacked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+    use crate::disk;
     use extant_blockdev::MemoryDevice;
     use std::io::Write;
 
@@ -336,7 +338,13 @@ mod tests {
     }
 
     fn opened(file: &[u8], packing: Packing) -> Told<SharedDevice> {
-        open(Arc::new(MemoryDevice::from_image(file)), packing, &())
+        let share = Budget::new(budget::MOST).share();
+        open(
+            Arc::new(MemoryDevice::from_image(file)),
+            packing,
+            &(),
+            share,
+        )
     }
 
     #[test]
@@ -355,13 +363,14 @@ mod tests {
 
     #[test]
     fn zeros_take_no_memory() {
+        let budget = Budget::new(2 * PIECE);
         let mut store = Store {
             disk: Unpacked {
                 name: String::new(),
                 size: 0,
                 pieces: Vec::new(),
+                share: budget.share(),
             },
-            data: 0,
             told: 0,
             packing: Packing::Xz,
         };
@@ -369,7 +378,10 @@ mod tests {
         store
             .take(&mut zeros, &Cell::new(0), &|_| ())
             .expect("taken");
-        assert_eq!((store.data, store.disk.pieces.len()), (0, 101));
+        assert_eq!(
+            (store.disk.share.bytes(), store.disk.pieces.len()),
+            (0, 101)
+        );
         let mut ones = io::repeat(1).take(3);
         store
             .take(&mut ones, &Cell::new(0), &|_| ())
@@ -379,8 +391,10 @@ mod tests {
             .disk
             .read_at(100 * PIECE as u64, &mut last)
             .expect("inside");
-        assert_eq!((store.data, last), (PIECE, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1]));
-        store.data = MOST_DATA;
+        assert_eq!(
+            (store.disk.share.bytes(), last),
+            (PIECE, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1])
+        );
         let mut more = io::repeat(1).take(2 * PIECE as u64);
         let told = store.take(&mut more, &Cell::new(0), &|_| ());
         assert!(
@@ -388,6 +402,34 @@ mod tests {
                 .text
                 .contains("decompress it first")
         );
+    }
+
+    #[test]
+    fn layers_in_each_other_have_one_budget() {
+        let mut state = 1_u64;
+        let content: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .take(16 * PIECE)
+        .collect();
+        let zstd = packed(Packing::Zstd, &content);
+        let both = packed(Packing::Xz, &zstd);
+        let open = |file: &[u8], pieces: usize| {
+            let file = Arc::new(MemoryDevice::from_image(file));
+            disk::open_within(file, None, &(), &Budget::new(pieces * PIECE))
+        };
+        // Each by itself has enough, and the two together have not.
+        assert_eq!(open(&zstd, 20).expect("one layer").formats, ["zstd"]);
+        let refused = open(&both, 20).map(drop).expect_err("two layers");
+        assert!(refused.text.contains("all layers"), "{refused}");
+        let disk = open(&both, 40).expect("two layers");
+        assert_eq!(disk.formats, ["xz", "zstd"]);
+        let mut found = vec![0; content.len()];
+        disk.device.read_at(0, &mut found).expect("inside");
+        assert!(found == content);
     }
 
     #[test]

@@ -302,6 +302,10 @@ fn a_program_in_c_takes_back_what_it_tuned_and_resized() {
     assert!(said.contains("undo file: File exists"), "{said}");
     assert_eq!(desk.ok("get", &image, &["label"]), "after\n");
     revert();
+    // Where nothing changes there is nothing to keep.
+    desk.ok("tune", &image, &["label=before", &format!("undo={kept}")]);
+    desk.ok("repair", &image, &["0", kept]);
+    assert!(!undo.exists() && fs::read(&image).unwrap() == before);
     for bytes in [32 << 20, 0] {
         let smaller = desk.ok("resize", &image, &[&bytes.to_string(), kept]);
         let smaller: u64 = smaller.trim().parse().unwrap();
@@ -431,6 +435,15 @@ fn an_image_of_c_is_like_an_older_one() {
     assert!(
         liken < 150 && unlike > 3 * liken,
         "{liken} and {unlike} blocks differ"
+    );
+    // No label is one that can be asked for.
+    let bare = desk.path("bare");
+    desk.ok("mkfs", &bare, &[&*like, "label=", epoch, &from]);
+    let dump = dumpe2fs_header(&bare);
+    assert_eq!(dump.field("Filesystem volume name"), "<none>");
+    assert_eq!(
+        dump.field("Filesystem UUID"),
+        before.field("Filesystem UUID")
     );
     let said = desk.fails("mkfs", &desk.path("x"), &["like=/nowhere", &from]);
     assert!(said.contains("/nowhere"), "{said}");

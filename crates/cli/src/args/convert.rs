@@ -69,7 +69,7 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "SIZE|MIN:SIZE:MAX")]
     pub(crate) chunk_size: Option<String>,
     /// Threads; one per processor if not given
-    #[arg(long, value_name = "N", value_parser = super::parse_threads)]
+    #[arg(long, value_name = "N", value_parser = super::threads::parse_threads)]
     pub(crate) threads: Option<usize>,
     /// Say nothing about what was made
     #[arg(short, long, conflicts_with = "json")]

@@ -1,6 +1,7 @@
 //! The command line of `cp`.
 
-use super::{Owners, parse_threads};
+use super::Owners;
+use super::threads::Threads;
 use crate::image_path::ImagePath;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
@@ -123,15 +124,8 @@ pub(crate) struct Cp {
     pub(crate) no_xattrs: bool,
     #[command(flatten)]
     pub(crate) owners: Owners,
-    /// Threads; one per processor if not given, more if an image is far
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) threads: Threads,
 }
 
 impl Cp {

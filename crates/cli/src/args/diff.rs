@@ -1,6 +1,6 @@
 //! The command line of `extant diff`.
 
-use super::parse_threads;
+use super::threads::Threads;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -89,15 +89,8 @@ pub(crate) struct Diff {
         conflicts_with_all = ["json", "brief", "stat", "quiet", "ignore", "only", "blocks"]
     )]
     pub(crate) oci_layer: Option<PathBuf>,
-    /// Threads; one per processor if not given, more if an image is far
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) threads: Threads,
 }
 
 /// What can be compared or not.

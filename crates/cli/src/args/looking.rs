@@ -1,6 +1,6 @@
 //! The command line of what looks into images: listing, finding, reading, comparing.
 
-use super::parse_threads;
+use super::threads::Threads;
 use crate::size;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::ffi::OsString;
@@ -84,15 +84,8 @@ pub(crate) struct Ls {
         conflicts_with_all = ["json", "long", "directory", "numeric_uid_gid"]
     )]
     pub(crate) mtree: bool,
-    /// Threads; one per processor if not given, more if the image is far
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) threads: Threads,
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
@@ -369,7 +362,7 @@ pub(crate) struct Digest {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) check: Option<OsString>,
     /// With --check, name only what differs
-    #[arg(short, long, requires = "check")]
+    #[arg(short, long, requires = "check", conflicts_with = "recursive")]
     pub(crate) quiet: bool,
     /// One JSON object per line
     #[arg(long)]

@@ -18,6 +18,8 @@ mod programs;
 mod quota;
 mod relabel;
 mod repair;
+#[cfg(test)]
+mod requirements;
 mod rescue;
 mod revert;
 mod serve;
@@ -25,6 +27,7 @@ mod sources;
 mod sync;
 mod tables;
 mod tar;
+mod threads;
 mod verity;
 
 pub(crate) use apply::Apply;
@@ -401,7 +404,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "MODE", help_heading = "Identity")]
     pub(crate) root_mode: Option<String>,
     /// Threads; one per processor if not given
-    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    #[arg(long, value_name = "N", value_parser = threads::parse_threads)]
     pub(crate) threads: Option<usize>,
 }
 
@@ -523,7 +526,11 @@ pub(crate) struct Map {
     #[arg(long, conflicts_with = "svg")]
     pub(crate) used: bool,
     /// With --used, a block map of bmaptool's format (2.0), with a SHA-256 of each range
-    #[arg(long, requires = "used", conflicts_with = "json")]
+    #[arg(
+        long,
+        requires = "used",
+        conflicts_with_all = ["json", "svg", "block"]
+    )]
     pub(crate) bmap: bool,
     /// Only what this block of the file system is used for, and by which file; may be given more
     /// than once. With --json, one object per line
@@ -562,14 +569,4 @@ pub(crate) struct Check {
     /// Read all files that fs-verity protects, and compare their content with their hashes
     #[arg(long)]
     pub(crate) verity: bool,
-}
-
-/// More threads than this only cost memory.
-const MOST_THREADS: usize = 1024;
-
-fn parse_threads(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|&threads| threads <= MOST_THREADS)
-        .ok_or_else(|| format!("use a number up to {MOST_THREADS}"))
 }

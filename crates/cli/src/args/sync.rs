@@ -1,6 +1,6 @@
 //! The command line of `extant sync`.
 
-use super::parse_threads;
+use super::threads::Threads;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 
@@ -56,13 +56,6 @@ pub(crate) struct Sync {
     /// Say what was done as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Threads; one per processor if not given, more if an image is far
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) threads: Threads,
 }

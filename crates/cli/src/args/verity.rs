@@ -1,6 +1,6 @@
 //! Hash trees that are made with an image.
 
-use super::parse_threads;
+use super::threads::parse_threads;
 use crate::size;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;

@@ -89,7 +89,8 @@ impl Slot {
         loaded
     }
 
-    /// Nothing is to be allocated here any more, and `index` leads nobody here. Whether that is new.
+    /// Nothing is to be allocated here any more, and `index` leads nobody here. Whether that is
+    /// new.
     pub(super) fn set_bad(&self, index: &OrderIndex) -> bool {
         let new = !self.bad.swap(true, Ordering::Relaxed);
         if new {

@@ -176,7 +176,7 @@ impl Asked {
         let mut options = SourceOptions::default();
         options.excludes =
             Excludes::new(patterns).map_err(|e| usage("--exclude", e.to_string()))?;
-        options.threads = NonZero::new(args.threads);
+        options.threads = NonZero::new(args.threads.count);
         let how = Whiteouts::from_str(&args.whiteouts);
         options.whiteouts = Some(how.map_err(|e| usage("--whiteouts", e))?);
         let platform = args.platform.as_deref().map(str::parse).transpose();
@@ -219,7 +219,7 @@ fn apply(args: &Apply, asked: &mut Asked, images: &mut Images<'_>, image: &Image
         fs: &fs,
         image,
         stage: &stage,
-        threads: args.threads,
+        threads: args.threads.count,
         words: WORDS,
     };
     if !args.dry_run {

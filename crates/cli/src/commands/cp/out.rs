@@ -249,7 +249,7 @@ fn one(
         (false, false) => Preserve::NONE,
     };
     let mut options = ExportOptions::new(preserve);
-    options.threads = args.threads;
+    options.threads = args.threads.count;
     options.devices = args.archive && is_root();
     options.verify = args.verify;
     options.existing = existing(args);

@@ -55,11 +55,11 @@ fn diff(args: &Diff, location: &Whereabouts, images: &mut Images<'_>) -> Outcome
     let operands = [first?, second?];
     let places = [operands[0].open(images)?, operands[1].open(images)?];
     if let Some(to) = &args.oci_layer {
-        return layer::write(&places, &excludes, args.threads, to);
+        return layer::write(&places, &excludes, args.threads.count, to);
     }
     operand::refuse_a_file_beside_a_directory(&places)?;
     let mut options = CompareOptions::new(aspects(args));
-    options.threads = args.threads;
+    options.threads = args.threads.count;
     let exclude = |path: &Path, is_dir: bool| is_excluded(&excludes, path, is_dir);
     if !excludes.is_empty() {
         options.exclude = Some(&exclude);

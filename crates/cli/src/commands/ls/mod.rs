@@ -232,7 +232,7 @@ impl Listing<'_> {
         let mut told = Ok(());
         let listed = place.fs.for_each_directory(
             path,
-            args.threads,
+            args.threads.count,
             |directory| way.directory(place, directory, true),
             |listed| {
                 told = match listed {

@@ -99,7 +99,7 @@ struct Format {
     reserved_percent: Option<f64>,
     quotas: Option<[bool; 3]>,
     tables: Tables,
-    label: Vec<u8>,
+    label: Option<Vec<u8>>,
     uuid: Option<[u8; 16]>,
     hash_seed: Option<[u8; 16]>,
     root_owner: Option<Owner>,
@@ -378,7 +378,7 @@ impl Plan {
             None => FormatOptions::new(bytes, seconds_now()),
             Some(epoch) => {
                 let mut material = tree.map_or([0; 32], Tree::fingerprint).to_vec();
-                material.extend_from_slice(label);
+                material.extend_from_slice(label.as_deref().unwrap_or_default());
                 FormatOptions::reproducible(bytes, epoch, &material)
             }
         };
@@ -392,7 +392,7 @@ impl Plan {
         format.reserved_percent = *reserved_percent;
         format.quotas = *quotas;
         format.table_init = *tables;
-        format.label = label.clone();
+        format.label = label.clone().unwrap_or_default();
         format.uuid = uuid.unwrap_or(format.uuid);
         format.hash_seed = hash_seed.unwrap_or(format.hash_seed);
         if let Some(owner) = root_owner {
@@ -468,7 +468,7 @@ impl Format {
                 Some(TableInit::Lazy) => Tables::Lazy,
                 Some(TableInit::Full) | None => Tables::Full,
             },
-            label: label.transpose()?.unwrap_or_default(),
+            label: label.transpose()?,
             uuid: uuid.transpose()?,
             hash_seed: hash_seed.transpose()?,
             root_owner: root_owner.transpose()?,
@@ -489,9 +489,8 @@ impl Format {
         if self.inodes == InodeDensity::BySize {
             self.inodes = old.inodes;
         }
-        if self.label.is_empty() {
-            self.label = old.label;
-        }
+        // An empty one is asked for, too.
+        self.label.get_or_insert(old.label);
     }
 }
 

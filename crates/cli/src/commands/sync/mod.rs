@@ -106,7 +106,7 @@ fn sync(
         fs: &fs,
         image: &dest,
         stage: &stage,
-        threads: args.threads,
+        threads: args.threads.count,
         words: WORDS,
     };
     if !args.dry_run {
@@ -191,7 +191,7 @@ fn differences(
 ) -> Outcome<(Vec<Difference>, Report)> {
     let mut options = CompareOptions::new(Aspects::ALL);
     options.trust_times = !args.checksum;
-    options.threads = args.threads;
+    options.threads = args.threads.count;
     let exclude =
         |path: &Path, is_dir: bool| is_excluded(excludes, path, is_dir) || path == Path::new(STAGE);
     options.exclude = Some(&exclude);

@@ -52,7 +52,7 @@ fn sync(args: &Sync, images: &mut Images<'_>, from: &ImagePath) -> Outcome {
     options.delete = args.delete;
     options.checksum = args.checksum;
     options.dry_run = args.dry_run;
-    options.threads = args.threads;
+    options.threads = args.threads.count;
     options.devices = extant_host::euid() == 0;
     options.spare = &spare;
     if !excludes.is_empty() {

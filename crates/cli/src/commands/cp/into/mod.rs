@@ -194,7 +194,7 @@ fn all(
             dest.shown(),
         )));
     }
-    let threads = Threads::of(args.threads, &fs, &starts);
+    let threads = Threads::of(args.threads.count, &fs, &starts);
     let mut plan = Plan::new(how, keep, images.files());
     let place =
         |start: &Start| destination(&dest.path, into, args.no_target_directory, start.name());
