@@ -3,15 +3,20 @@
 //! A compressed disk may hold another one, and each has something in memory. What bounds them is of
 //! the file, not of each.
 
+use extant_sync::{CountedAtomicI64, RmwClass};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+
+static LEFT: RmwClass = RmwClass::new("memory left for layers");
 
 /// Bytes that all layers of a file may keep.
 pub(crate) const MOST: usize = 512 << 20;
 
 /// What is left for the layers of a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget(Arc<AtomicUsize>);
+pub(crate) struct Budget {
+    left: Arc<CountedAtomicI64>,
+}
 
 /// What one layer has of it. It goes back when the layer does.
 #[derive(Debug)]
@@ -22,7 +27,9 @@ pub(crate) struct Share {
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(bytes)))
+        Self {
+            left: Arc::new(CountedAtomicI64::new(&LEFT, bytes as i64)),
+        }
     }
 
     /// The share of a layer that has nothing yet.
@@ -37,23 +44,27 @@ impl Budget {
 impl Share {
     /// Takes more. Returns `false`, and takes nothing, if there is not so much left.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
-        let Budget(left) = &self.budget;
-        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        if taken.is_ok() {
-            self.bytes += bytes;
+        self.bytes += bytes;
+        if self
+            .budget
+            .left
+            .fetch_add(-(bytes as i64), Ordering::Relaxed)
+            >= bytes as i64
+        {
+            return true;
         }
-        taken.is_ok()
+        self.shrink_to(self.bytes - bytes);
+        false
     }
 
     /// Gives back all but so many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let back = self.bytes.saturating_sub(bytes);
         self.bytes -= back;
-        let Budget(left) = &self.budget;
-        left.fetch_add(back, Ordering::Relaxed);
+        self.budget.left.fetch_add(back as i64, Ordering::Relaxed);
     }
 
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

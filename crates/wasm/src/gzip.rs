@@ -5,8 +5,9 @@
 //! before it.
 //!
 //! # Invariants
-//! - At most [`MOST_MARKS`] places are kept, and as many as there is memory for in the budget of the
-//!   file. Where there are more, every second one goes and they become rarer, so that memory is bounded whatever a stream expands to.
+//! - At most [`MOST_MARKS`] places are kept, and as many as the budget of the file has room for.
+//!   Where there are more, every second one goes and they become rarer, so that memory is bounded
+//!   whatever a stream expands to.
 //! - A stream that ends early, or whose length or sum is wrong, is not opened. Streams that follow
 //!   each other are one; zeros may follow the last one.
 

@@ -4,7 +4,8 @@
 //! start. Zeros take no memory.
 //!
 //! # Invariants
-//! - What is kept of the data comes out of the budget of the file, and at most [`LARGEST`] are decompressed.
+//! - What is kept of the data comes out of the budget of the file, and at most [`LARGEST`]
+//!   bytes are decompressed.
 //! - A stream that ends early, goes on with something else, or whose sum is wrong, is not opened.
 //!   Streams that follow each other are one.
 
