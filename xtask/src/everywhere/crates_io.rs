@@ -123,15 +123,51 @@ pub(super) fn semver(site: &Site<'_>) -> Done<Outcome> {
     })
 }
 
-/// `deny.toml`, also by the database of advisories.
+/// What cargo-deny says where it has no database of advisories.
+const NO_DATABASE: &str = "failed to fetch advisory database";
+
+/// `deny.toml`, also by the database of advisories where that can be fetched.
 pub(super) fn deny(site: &Site<'_>) -> Done<Outcome> {
     let Ok(versions) = site.version(site.cargo().args(["deny", "--version"])) else {
         return Ok(Outcome::Skipped(
             "cargo-deny is not installed: cargo install --locked cargo-deny".to_owned(),
         ));
     };
-    let mut deny = site.cargo();
-    succeed(deny.args(["deny", "--workspace", "--all-features", "check"]))?;
-    let seen = "licences, sources, bans and advisories".to_owned();
+    let check = |what: &[&str]| {
+        let mut deny = site.cargo();
+        deny.args(["deny", "--workspace", "--all-features", "check"]);
+        succeed(deny.args(what)).map(drop)
+    };
+    check(&["licenses", "bans", "sources"])?;
+    let seen = with_advisories("licences, bans and sources", check(&["advisories"]))?;
     Ok(Outcome::Passed { seen, versions })
+}
+
+/// What was seen, by how the look at advisories ended: without a database none was looked at.
+fn with_advisories(others: &str, ended: Done<()>) -> Done<String> {
+    match ended {
+        Ok(()) => Ok(format!("{others}; advisories")),
+        Err(why) if why.contains(NO_DATABASE) => {
+            println!("SKIPPED: advisories: {why}");
+            Ok(format!(
+                "{others}; not: advisories, whose database cannot be fetched"
+            ))
+        }
+        Err(why) => Err(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_advisories;
+
+    #[test]
+    fn an_advisory_fails_and_a_database_that_is_out_of_reach_is_told() {
+        let seen =
+            |ended: Result<(), &str>| with_advisories("others", ended.map_err(str::to_owned));
+        assert_eq!(seen(Ok(())).unwrap(), "others; advisories");
+        let unreached = "error: failed to fetch advisory database https://example.org";
+        assert!(seen(Err(unreached)).unwrap().contains("not: advisories"));
+        assert!(seen(Err("error[vulnerability]: a hole")).is_err());
+    }
 }
