@@ -105,14 +105,20 @@ impl Connection {
     pub(crate) fn new(stream: UnixStream, guest: Arc<Guest>) -> io::Result<Self> {
         let workers = Workers::start(&guest)?;
         let memory = Memory::default();
+        let rings: Vec<_> = (0..QUEUES).map(|_| Ring::new()).collect();
+        let calls = rings.iter().map(|ring| Arc::clone(&ring.call)).collect();
         Ok(Self {
             stream,
             features: 0,
             protocol: 0,
             current: Arc::new(CurrentMemory::new(memory.mapped())),
             memory,
-            rings: (0..QUEUES).map(|_| Ring::new()).collect(),
-            side: Arc::new(Side { guest, workers }),
+            rings,
+            side: Arc::new(Side {
+                guest,
+                workers,
+                calls,
+            }),
         })
     }
 
@@ -228,7 +234,8 @@ impl Connection {
             }
             Kind::SetVringCall => {
                 let (index, call) = message.queue_descriptor()?;
-                self.ring(index)?.call.set(call.map(Event::new));
+                let call = call.map(Event::new).transpose()?;
+                self.ring(index)?.call.set(call);
             }
             // Nothing goes wrong with a queue that is told this way.
             Kind::SetVringErr => drop(message.queue_descriptor()?),
@@ -270,6 +277,7 @@ impl Connection {
             None => ring.base,
         };
         let kick = kick.ok_or_else(|| refused("a queue is to be looked at without being told"))?;
+        let kick = Event::new(kick)?;
         let (size, base) = (ring.size, ring.base);
         let addresses = ring.addresses.ok_or_else(nowhere)?;
         let [descriptors, used, available] =

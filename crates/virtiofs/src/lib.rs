@@ -33,7 +33,16 @@
 //! The virtual machine monitor at the other end of the socket is as far as it can cut memory off
 //! that it has handed over, which ends the process. Everything else that it says wrong costs it the
 //! connection. By an event that is full it can keep threads, but only those of its own guest, and
-//! only until the connection ends.
+//! only until a queue or the connection ends: all events of the guest are looked at then, as the
+//! event of one queue may keep a thread that another queue waits for. What a queue is told by is an
+//! `eventfd`, a pipe or a socket. Reading and writing others might wait for good.
+//!
+//! In two ways a monitor can keep the place of its guest, and with it the end of the server:
+//!
+//! - By descriptors of files that it serves itself (FUSE). Reading memory in such a file and
+//!   closing it wait for its answer.
+//! - On older kernels by emptying an event at the moment when it is read: an `eventfd` before Linux
+//!   5.8, a pipe or a socket before 6.4.
 //!
 //! # Invariants
 //!

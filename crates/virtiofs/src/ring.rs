@@ -233,9 +233,9 @@ impl Live {
     }
 
     /// Returns the place of the next request, when none is under way.
-    fn settle(&self) -> u16 {
+    fn settle(&self, side: &Side) -> u16 {
         while self.is_busy() {
-            self.call.release();
+            side.release();
         }
         self.queue.lock().next_avail()
     }
@@ -255,12 +255,25 @@ impl Live {
 pub(crate) struct Side {
     pub(crate) guest: Arc<Guest>,
     pub(crate) workers: Workers,
+    /// How it is told of answers in its queues, in all of them.
+    pub(crate) calls: Vec<Arc<Call>>,
+}
+
+impl Side {
+    /// Lets threads go that are kept by events. The threads for what takes long serve all queues:
+    /// the event of one may keep what another waits for.
+    fn release(&self) {
+        for call in &self.calls {
+            call.release();
+        }
+    }
 }
 
 /// The thread of a queue. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     live: Arc<Live>,
+    side: Arc<Side>,
     stops: Arc<AtomicBool>,
     /// Has the thread look, or end.
     wake: Arc<OwnedFd>,
@@ -272,12 +285,13 @@ impl Running {
     ///
     /// # Errors
     /// When the system has no thread or no descriptor.
-    pub(crate) fn start(live: Live, kick: OwnedFd, side: Arc<Side>) -> io::Result<Self> {
+    pub(crate) fn start(live: Live, kick: Event, side: Arc<Side>) -> io::Result<Self> {
         let live = Arc::new(live);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stops = Arc::new(AtomicBool::new(false));
         let mut running = Self {
             live: Arc::clone(&live),
+            side: Arc::clone(&side),
             stops: Arc::clone(&stops),
             wake: Arc::clone(&wake),
             thread: None,
@@ -305,7 +319,13 @@ impl Running {
     /// Ends the thread, and returns the place of the next request in its queue.
     pub(crate) fn stop(mut self) -> u16 {
         self.end();
-        self.live.settle()
+        self.live.settle(&self.side)
+    }
+
+    /// Tells how many requests are under way elsewhere.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        *self.live.pending.lock()
     }
 
     fn end(&mut self) {
@@ -313,7 +333,7 @@ impl Running {
         self.look();
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() {
-                self.live.call.release();
+                self.side.release();
                 sleep(PAUSE);
             }
             // One that panicked has said so.
@@ -325,12 +345,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();
-        self.live.settle();
+        self.live.settle(&self.side);
     }
 }
 
 /// Waits until a queue is kicked, or to be looked at; `false` when nobody kicks it any more.
-fn wait(wake: &OwnedFd, kick: &OwnedFd) -> bool {
+fn wait(wake: &OwnedFd, kick: &Event) -> bool {
     let mut both = [
         PollFd::new(wake, PollFlags::IN),
         PollFd::new(kick, PollFlags::IN),

@@ -75,6 +75,11 @@ fn child() {
     refused("program", Command::new("/bin/true").spawn().is_err());
     let from_thread = std::thread::spawn(move || File::open(&outside).is_err());
     refused("thread", from_thread.join().unwrap());
+    // A server of guests looks so at what monitors pass.
+    let own = format!("/proc/thread-self/fd/{}", grows.as_raw_fd());
+    let link = std::thread::spawn(move || fs::read_link(own)).join();
+    let named = link.unwrap().is_ok_and(|name| name.ends_with("outside"));
+    println!("named: {named}");
     println!("end");
 }
 
@@ -115,7 +120,9 @@ fn said(serves_directory: bool) -> Vec<String> {
 fn assert_held(said: &[String]) {
     let is = |end: &str| said.iter().filter(|line| line.ends_with(end)).count();
     assert_eq!((is(": refused"), is("ALLOWED")), (14, 0), "{said:#?}");
-    assert!(said.iter().any(|line| line == "end"), "{said:?}");
+    for line in ["named: true", "end"] {
+        assert!(said.iter().any(|said| said == line), "{said:?}");
+    }
 }
 
 #[test]

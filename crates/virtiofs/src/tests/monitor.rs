@@ -4,6 +4,7 @@ use super::{Served, error_and_node, init, make, said};
 use crate::server::VirtioFs;
 use extant_fuse::Guests;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::inotify;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
 use std::io::{IoSlice, Read};
@@ -380,6 +381,19 @@ fn a_monitor_that_says_what_cannot_be_loses_its_connection() {
         &|monitor| monitor.says(SET_PROTOCOL, &u64::MAX.to_ne_bytes(), &[]),
         &|monitor| monitor.says(4711, &[], &[]),
         &|monitor| monitor.says(SET_KICK, &[], &[]),
+        // Events that are none, of which reading and writing may wait for ever.
+        &|monitor| {
+            monitor.share_memory() && monitor.start(1, 0) && {
+                let other = inotify::init(inotify::CreateFlags::empty()).unwrap();
+                monitor.says(SET_CALL, &1_u64.to_ne_bytes(), &[other.as_fd()])
+            }
+        },
+        &|monitor| {
+            monitor.share_memory() && monitor.start(1, 0) && {
+                let other = inotify::init(inotify::CreateFlags::empty()).unwrap();
+                monitor.says(SET_KICK, &1_u64.to_ne_bytes(), &[other.as_fd()])
+            }
+        },
     ];
     serving(&served, 1, |socket| {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -8,8 +8,10 @@ use crate::memory::Mapped;
 use crate::ring::{Call, CurrentMemory, Live, Running, Side};
 use crate::workers::Workers;
 use extant_fuse::Guest;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::OFlags;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::{OFlags, inotify};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
@@ -268,7 +270,7 @@ fn asking<'a>(
     memory: &'a Arc<Mapped>,
     places: u16,
     request: &[u8],
-    call: Call,
+    call: &Arc<Call>,
 ) -> (Live, Offer<'a>) {
     memory.write_slice(request, GuestAddress(SAID)).unwrap();
     let [descriptors, available, used] = Offer::PLACES;
@@ -289,7 +291,7 @@ fn asking<'a>(
     queue.set_ready(true);
     let current = Arc::new(CurrentMemory::new(Arc::clone(memory)));
     let is_enabled = Arc::new(AtomicBool::new(true));
-    let live = Live::new(queue, current, Arc::new(call), is_enabled);
+    let live = Live::new(queue, current, Arc::clone(call), is_enabled);
     (live, Offer(memory))
 }
 
@@ -302,11 +304,12 @@ fn a_guest_that_asks_again_before_it_has_answers_keeps_its_own_queue_busy() {
         guest,
         mut scratch,
     } = Machine::begun(served.guests.join());
-    let (live, offer) = asking(&memory, FEW, &said(50, 1, &[0; 8]), Call::new());
+    let (live, offer) = asking(&memory, FEW, &said(50, 1, &[0; 8]), &Arc::new(Call::new()));
     let live = Arc::new(live);
     let side = Side {
         guest: Arc::new(guest),
         workers: Workers::idle(),
+        calls: Vec::new(),
     };
     // The first is named in all places. No more wait elsewhere than the queue has places.
     for round in 1..=3 {
@@ -331,14 +334,16 @@ fn an_event_that_its_monitor_fills_meanwhile_keeps_no_queue_from_ending() {
         let [event, kick] = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let monitors = event.try_clone().unwrap();
-        let call = Call::new();
+        let call = Arc::new(Call::new());
         call.set(Some(Event::filled_meanwhile(event)));
-        let (live, offer) = asking(&memory, PLACES, &request, call);
+        let (live, offer) = asking(&memory, PLACES, &request, &call);
         let side = Arc::new(Side {
             guest: Arc::clone(&guest),
             workers: Workers::start(&guest).unwrap(),
+            calls: vec![call],
         });
         offer.requests(PLACES);
+        let kick = Event::new(kick).unwrap();
         let running = Running::start(live, kick, Arc::clone(&side)).unwrap();
         let end = Instant::now() + LIMIT;
         while offer.answered() == 0 {
@@ -358,6 +363,82 @@ fn an_event_that_its_monitor_fills_meanwhile_keeps_no_queue_from_ending() {
         guest.end();
         drop((side, guest));
         served.end();
+    }
+}
+
+#[test]
+fn an_event_of_one_queue_keeps_no_other_from_ending() {
+    const PLACES: u16 = 8;
+    let long = said(50, 1, &[0; 8]);
+    let served = Served::new(1);
+    let Machine { memory, guest, .. } = Machine::begun(served.guests.join());
+    let guest = Arc::new(guest);
+    let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let full = event();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let monitors = full.try_clone().unwrap();
+    let calls = [(); 2].map(|()| Arc::new(Call::new()));
+    calls[1].set(Some(Event::filled_meanwhile(full)));
+    let side = Arc::new(Side {
+        guest: Arc::clone(&guest),
+        workers: Workers::start(&guest).unwrap(),
+        calls: calls.to_vec(),
+    });
+    let others = Arc::new(Mapped::from_ranges(&[(GuestAddress(0), HOLE as usize)]).unwrap());
+    let start = |memory, requests, call| {
+        let (live, offer) = asking(memory, PLACES, &long, call);
+        offer.requests(requests);
+        let kick = Event::new(event()).unwrap();
+        let running = Running::start(live, kick, Arc::clone(&side)).unwrap();
+        let end = Instant::now() + LIMIT;
+        while running.under_way() < usize::from(requests) {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+        running
+    };
+    // All threads for what takes long are kept by the event of one queue, before the other asks.
+    let keeping = start(&others, PLACES, &calls[1]);
+    let kept = start(&memory, 1, &calls[0]);
+    let (tell, ended) = channel();
+    let thread = std::thread::spawn(move || {
+        let bases = [kept.stop(), keeping.stop()];
+        tell.send(bases).unwrap();
+    });
+    let bases = ended.recv_timeout(LIMIT);
+    // Also threads that are still kept are let go.
+    rustix::fs::fcntl_setfl(&monitors, OFlags::NONBLOCK).unwrap();
+    let _ = rustix::io::read(&monitors, &mut [0; 8]);
+    assert_eq!(bases.expect("both queues end"), [1, PLACES]);
+    thread.join().unwrap();
+    guest.end();
+    drop((side, guest));
+    served.end();
+}
+
+/// Others may wait in the middle of what is said not to.
+#[test]
+fn only_events_pipes_and_sockets_are_taken_for_events() {
+    let pipe = || rustix::pipe::pipe().unwrap();
+    let (socket, _other) = UnixStream::pair().unwrap();
+    for event in [
+        eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+        pipe().0,
+        pipe().1,
+        socket.into(),
+    ] {
+        assert!(Event::new(event).is_ok());
+    }
+    let clock = TimerfdClockId::Monotonic;
+    for other in [
+        inotify::init(inotify::CreateFlags::empty()).unwrap(),
+        timerfd_create(clock, TimerfdFlags::empty()).unwrap(),
+        epoll::create(epoll::CreateFlags::empty()).unwrap(),
+        tempfile::tempfile().unwrap().into(),
+        std::fs::File::open("/dev/null").unwrap().into(),
+    ] {
+        let kind = Event::new(other).unwrap_err().kind();
+        assert_eq!(kind, std::io::ErrorKind::InvalidData);
     }
 }
 
@@ -388,7 +469,7 @@ fn what_an_event_has_counted_is_its_monitors() {
     let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let monitors = event.try_clone().unwrap();
     let call = Call::new();
-    call.set(Some(Event::new(event)));
+    call.set(Some(Event::new(event).unwrap()));
     for _ in 0..3 {
         call.ring();
     }
