@@ -156,8 +156,13 @@ impl Drop for Mount {
             // What the kernel waits for may never be answered.
             how.set(UnmountFlags::FORCE, std::thread::panicking());
             let _ = rustix::mount::unmount(self.path(), how);
-            let _ = session.into_inner().unwrap().recv_timeout(END);
+            let ended = session.into_inner().unwrap().recv_timeout(END);
             let _ = self.fs.close();
+            // A second panic would end the process, and tell less than the first.
+            if !std::thread::panicking() {
+                let ended = ended.expect("nothing has a file open, and no thread panicked");
+                ended.expect("the session ends well");
+            }
         }
     }
 }
