@@ -240,6 +240,13 @@ pub fn statx(dir: impl AsFd, name: &[u8]) -> Result<libc::statx> {
     Ok(unsafe { found.assume_init() })
 }
 
+/// Returns whether something is mounted where a file was looked at, which Linux tells since 5.8.
+#[must_use]
+pub fn is_mount_point(found: &libc::statx) -> bool {
+    const MOUNTED: u64 = libc::STATX_ATTR_MOUNT_ROOT.cast_unsigned() as u64;
+    found.stx_attributes & MOUNTED != 0
+}
+
 /// Returns whether a name in a directory has no extended attributes that can be listed. A symbolic
 /// link is not followed. It is the cheapest way to ask, and not to be had before Linux 6.13.
 ///

@@ -23,9 +23,9 @@ mod calls;
 mod pretence;
 
 pub use calls::{
-    chmodat, chownat, euid, fchmod, fchown, fremovexattr, fsetxattr, has_no_xattrs, lgetxattr,
-    linkat, llistxattr, lremovexattr, lsetxattr, mkdirat, mknodat, open, openat, openat2, rename,
-    renameat, rmdirat, statx, symlinkat, unlinkat,
+    chmodat, chownat, euid, fchmod, fchown, fremovexattr, fsetxattr, has_no_xattrs, is_mount_point,
+    lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, mkdirat, mknodat, open, openat,
+    openat2, rename, renameat, rmdirat, statx, symlinkat, unlinkat,
 };
 /// What [`statx`] finds out.
 pub use libc::statx as Statx;

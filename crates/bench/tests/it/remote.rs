@@ -56,7 +56,8 @@ fn the_first_byte_behind_a_link_comes_after_the_round_trips_that_are_counted() {
             figure(row, "round trips to connect"),
         );
         assert!(1.0 <= connecting && connecting < all, "{row}");
-        assert!(figure(row, "requests") >= all - connecting, "{row}");
+        // On a busy machine a client may have one more connection, which takes one as well.
+        assert!(figure(row, "requests") + 1.0 >= all - connecting, "{row}");
         // Superblock, descriptors, inodes, directories and the file have some ten blocks.
         assert!(figure(row, "MiB moved") > 0.03, "{row}");
         let is_far = row["variant"]

@@ -9,7 +9,7 @@ use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn sync<const N: usize>(args: [&str; N]) -> Run {
     extant(["sync"].into_iter().chain(args))
@@ -226,32 +226,6 @@ fn nothing_outside_the_directory_is_touched() {
     let said = sync(["--delete", &from, &place.arg("own")]).ok().stderr;
     assert!(said.contains("in use"), "{said}");
     assert!(own.join("sub/fs.img").is_file() && !own.join("sub/other").exists());
-    // What is mounted below is no part of it: a directory with nothing in it, with something, and
-    // what is mounted over a file.
-    let at = place.join("has/mounted");
-    let refused = |options: &[&str]| {
-        let rest = ["--delete", &source, &place.arg("has")];
-        let said = extant([&["sync"][..], options, &rest].concat()).fails(1);
-        assert!(said.stderr.contains("another file system"), "{said:?}");
-    };
-    let below = Mounted::at(at.clone(), "tmpfs", "size=1M");
-    refused(&["-n"]);
-    refused(&[]);
-    fs::write(at.join("file"), "").unwrap();
-    refused(&["-n"]);
-    fs::write(place.join("has/over"), "").unwrap();
-    let over = place.join("has/over");
-    tool("mount")
-        .arg("--bind")
-        .arg(at.join("file"))
-        .arg(&over)
-        .ok();
-    let said = sync(["-n", "--delete", &source, &place.arg("has")]);
-    tool("umount").arg(&over).ok();
-    let said = said.fails(1).stderr;
-    assert_eq!(said.matches("another file system").count(), 2, "{said}");
-    assert!(at.join("file").exists() && over.exists());
-    drop(below);
     for (args, code, why) in [
         ([&*source, &image], 2, "IMAGE:/path"),
         ([&format!("{image}:/link"), &place.arg("dest")], 2, "cp -a"),
@@ -262,6 +236,104 @@ fn nothing_outside_the_directory_is_touched() {
             .stderr;
         assert!(said.contains(why), "{why}: {said}");
     }
+}
+
+#[test]
+fn what_is_mounted_below_stays() {
+    require!(Root, KernelExt4);
+    let place = Place::in_memory();
+    let image = place.arg("fs.img");
+    mke2fs(Path::new(&image), 16 << 20, &["-t", "ext4"]);
+    changed(&image, "echo inside > replaced");
+    let (source, has) = (format!("{image}:/"), place.arg("has"));
+    let told = |options: &[&str]| {
+        let rest = ["--delete", &source, &has];
+        let said = extant([&["sync"][..], options, &rest].concat()).fails(1);
+        said.stderr.matches("has something mounted over it").count()
+    };
+    // A directory with nothing in it, and with something.
+    let at = place.join("has/mounted");
+    let below = Mounted::at(at.clone(), "tmpfs", "size=1M");
+    assert_eq!([told(&["-n"]), told(&[])], [1, 1]);
+    fs::write(at.join("file"), "").unwrap();
+    assert_eq!(told(&["-n"]), 1);
+    // Files and directories over others, of another file system and of the same one, and over what
+    // is to be replaced.
+    for dir in ["from", "below/deep", "to"] {
+        fs::create_dir_all(place.join("has").join(dir)).unwrap();
+    }
+    for file in ["from/kept", "over", "replaced", "below/deep/file"] {
+        fs::write(place.join("has").join(file), "outside").unwrap();
+    }
+    let binds = [
+        Bind::new(&at.join("file"), &place.join("has/over")),
+        Bind::new(&place.join("has/from"), &place.join("has/to")),
+        Bind::new(
+            &place.join("has/from/kept"),
+            &place.join("has/below/deep/file"),
+        ),
+        Bind::new(&place.join("has/from/kept"), &place.join("has/replaced")),
+    ];
+    assert_eq!([told(&["-n"]), told(&[])], [5, 5]);
+    drop(binds);
+    for file in ["from/kept", "below/deep/file", "replaced"] {
+        let content = fs::read(place.join("has").join(file)).unwrap();
+        assert_eq!(content, b"outside", "{file}");
+    }
+    drop(below);
+    sync(["--delete", &source, &has]).ok();
+    assert_eq!(left_for_rsync(&image, &place.join("has")), "");
+}
+
+/// A directory or a file that is mounted over another one, until it goes.
+struct Bind(PathBuf);
+
+impl Bind {
+    fn new(what: &Path, over: &Path) -> Self {
+        tool("mount").arg("--bind").arg(what).arg(over).ok();
+        Self(over.to_owned())
+    }
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        tool("umount").arg(&self.0).run();
+    }
+}
+
+/// Its files have devices of their own.
+#[test]
+fn files_of_an_overlay_are_replaced_and_removed() {
+    require!(Root, KernelExt4);
+    let place = Place::in_memory();
+    let image = place.arg("fs.img");
+    mke2fs(Path::new(&image), 16 << 20, &["-t", "ext4"]);
+    changed(
+        &image,
+        "echo inside > replaced; mkdir dir; echo inside > dir/replaced",
+    );
+    let lower = Mounted::at(place.join("lower"), "tmpfs", "size=1M");
+    let upper = Mounted::at(place.join("upper"), "tmpfs", "size=1M");
+    for name in ["dir/replaced", "replaced", "goes", "gone/deep/file"] {
+        let at = place.join("lower").join(name);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, "outside").unwrap();
+    }
+    for name in ["upper/files", "upper/work"] {
+        fs::create_dir(place.join(name)).unwrap();
+    }
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        place.arg("lower"),
+        place.arg("upper/files"),
+        place.arg("upper/work")
+    );
+    let overlay = Mounted::at(place.join("overlay"), "overlay", &layers);
+    let source = format!("{image}:/");
+    sync(["--delete", &source, &place.arg("overlay")]).ok();
+    assert_eq!(left_for_rsync(&image, &place.join("overlay")), "");
+    drop(overlay);
+    drop((lower, upper));
 }
 
 #[test]

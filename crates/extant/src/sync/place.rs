@@ -46,7 +46,13 @@ struct Entry {
     is_dir: bool,
     /// Device and inode number.
     number: (u64, u64),
+    /// It is no part of the directory.
+    is_elsewhere: bool,
 }
+
+/// What is mounted in the directory, or is part of another file system.
+const ELSEWHERE: &str = "has something mounted over it, or is on another file system, and stays \
+                         as it is: unmount that, or leave it out";
 
 impl<'a> Host<'a> {
     /// Opens a directory, which is the user's to name: links on the way to it are followed. `None`
@@ -131,35 +137,39 @@ impl<'a> Host<'a> {
             };
             names.push(Entry {
                 below,
-                is_dir: FileType::from_mode_bits(found.stx_mode) == Some(FileType::Directory),
+                is_dir: is_dir(&found),
                 number: number_of(&found),
+                is_elsewhere: self.is_elsewhere(&found),
             });
         }
         Ok(names)
     }
 
-    /// Whether a file lies on the file system of the directory, and nothing is mounted over it.
-    /// Otherwise that goes to the report.
-    pub(super) fn is_of_one_device(&self, below: &[u8], report: &mut Report) -> bool {
+    /// Whether a name leads out of the directory: to what is mounted over it, which Linux tells
+    /// since 5.8, or to a directory of another file system. Files of an overlay have devices of their
+    /// own.
+    fn is_elsewhere(&self, found: &extant_host::Statx) -> bool {
+        let is_outside = is_dir(found) && number_of(found).0 != self.device;
+        is_outside || extant_host::is_mount_point(found)
+    }
+
+    /// Whether a file is part of the directory, and nothing is mounted over it. Otherwise that goes
+    /// to the report.
+    pub(super) fn is_part(&self, below: &[u8], report: &mut Report) -> bool {
         let (parent, name) = split(below);
         let found = open_below(&self.root, parent).and_then(|dir| extant_host::statx(&dir, name));
         // What cannot be looked at is told where it is opened.
-        if found.is_ok_and(|found| number_of(&found).0 != self.device) {
-            self.is_elsewhere(below, report);
-            return false;
+        let is_part = !found.is_ok_and(|found| self.is_elsewhere(&found));
+        if !is_part {
+            report.problem(Error::new(self.path_of(below), Cause::NotKept(ELSEWHERE)));
         }
-        true
-    }
-
-    fn is_elsewhere(&self, below: &[u8], report: &mut Report) {
-        let why = "is on another file system, and is not removed: unmount it, or leave it out";
-        report.problem(Error::new(self.path_of(below), Cause::NotKept(why)));
+        is_part
     }
 
     /// Looks at all that is in a directory. `None` if that cannot be, which goes to the report:
     /// also where another file system is mounted in it.
     pub(super) fn what_is_in(&self, top: &[u8], report: &mut Report) -> Option<Inside> {
-        if !self.is_of_one_device(top, report) {
+        if !self.is_part(top, report) {
             return None;
         }
         let mut inside = Inside {
@@ -171,6 +181,7 @@ impl<'a> Host<'a> {
         while let Some(dir) = dirs.pop() {
             let names = match self.names(&dir) {
                 Ok(names) => names,
+                Err(Errno::NOENT) => continue,
                 Err(errno) => {
                     report.problem(cannot("read the directory", &self.path_of(&dir), errno));
                     return None;
@@ -178,8 +189,9 @@ impl<'a> Host<'a> {
             };
             for entry in names {
                 inside.is_empty = false;
-                if entry.number.0 != self.device {
-                    self.is_elsewhere(&entry.below, report);
+                if entry.is_elsewhere {
+                    let path = self.path_of(&entry.below);
+                    report.problem(Error::new(path, Cause::NotKept(ELSEWHERE)));
                     return None;
                 }
                 let is_spared = self.options.spare.contains(&entry.number);
@@ -282,6 +294,7 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// What has gone meanwhile is removed.
     fn remove_all(&self, top: &[u8]) -> std::result::Result<(), (Vec<u8>, Errno)> {
         let (parent, name) = split(top);
         let at_top = |errno| (top.to_vec(), errno);
@@ -291,8 +304,12 @@ impl<'a> Host<'a> {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(at_top(errno)),
         };
-        if FileType::from_mode_bits(found.stx_mode) != Some(FileType::Directory) {
-            return extant_host::unlinkat(&dir, name).map_err(at_top);
+        // Since it was looked at.
+        if self.is_elsewhere(&found) {
+            return Err(at_top(Errno::BUSY));
+        }
+        if !is_dir(&found) {
+            return or_gone(extant_host::unlinkat(&dir, name)).map_err(at_top);
         }
         let mut dirs = vec![top.to_vec()];
         let mut order = Vec::new();
@@ -307,7 +324,7 @@ impl<'a> Host<'a> {
             let at = open_below(&self.root, &dir).map_err(failed)?;
             for entry in names {
                 // Since it was looked at.
-                if entry.number.0 != self.device || self.options.spare.contains(&entry.number) {
+                if entry.is_elsewhere || self.options.spare.contains(&entry.number) {
                     return Err((entry.below, Errno::BUSY));
                 }
                 if entry.is_dir {
@@ -315,16 +332,29 @@ impl<'a> Host<'a> {
                     continue;
                 }
                 let name = split(&entry.below).1;
-                extant_host::unlinkat(&at, name).map_err(|e| (entry.below.clone(), e))?;
+                let gone = or_gone(extant_host::unlinkat(&at, name));
+                gone.map_err(|errno| (entry.below.clone(), errno))?;
             }
             order.push(dir);
         }
         for dir in order.into_iter().rev() {
             let (parent, name) = split(&dir);
             let at = open_below(&self.root, parent).map_err(|errno| (dir.clone(), errno))?;
-            extant_host::rmdirat(&at, name).map_err(|errno| (dir.clone(), errno))?;
+            or_gone(extant_host::rmdirat(&at, name)).map_err(|errno| (dir.clone(), errno))?;
         }
         Ok(())
+    }
+}
+
+fn is_dir(found: &extant_host::Statx) -> bool {
+    FileType::from_mode_bits(found.stx_mode) == Some(FileType::Directory)
+}
+
+/// A name that is not there any more is gone.
+fn or_gone(removed: std::result::Result<(), Errno>) -> std::result::Result<(), Errno> {
+    match removed {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
     }
 }
 

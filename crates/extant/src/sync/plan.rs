@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
             self.refuse(&below, IN_USE, report);
             return Ok(());
         }
-        if !self.host.is_of_one_device(&below, &mut report.copied) {
+        if !self.host.is_part(&below, &mut report.copied) {
             return Ok(());
         }
         self.make(below, Old::File)
@@ -244,7 +244,7 @@ impl<'a> Planner<'a> {
                 self.steps.removals.extend(found.goes);
                 return;
             }
-        } else if !self.host.is_of_one_device(&below, &mut report.copied) {
+        } else if !self.host.is_part(&below, &mut report.copied) {
             return;
         }
         self.touch(&parent);

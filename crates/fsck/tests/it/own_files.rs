@@ -76,7 +76,7 @@ fn the_inode_that_keeps_room_for_descriptors_has_no_attributes() {
 
 /// As a change of features leaves it that is cut off.
 #[test]
-fn files_of_the_file_systems_own_that_are_all_zeros_are_missed() {
+fn files_of_the_file_systems_own_that_are_all_zeros_are_found() {
     let features = ["-O", "quota,project,resize_inode,orphan_file"];
     let made = Image::new(&features);
     let own = [
