@@ -146,8 +146,8 @@ impl<'a> Host<'a> {
     }
 
     /// Whether a name leads out of the directory: to what is mounted over it, which Linux tells
-    /// since 5.8, or to a directory of another file system. Files of an overlay have devices of their
-    /// own.
+    /// since 5.8, or to a directory of another file system. Files of an overlay have devices of
+    /// their own.
     fn is_elsewhere(&self, found: &extant_host::Statx) -> bool {
         let is_outside = is_dir(found) && number_of(found).0 != self.device;
         is_outside || extant_host::is_mount_point(found)
