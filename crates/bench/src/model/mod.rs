@@ -21,6 +21,7 @@ use crate::locks::LockTable;
 use crate::report::{self, Row};
 use crate::runner;
 use crate::workload::{Case, Workload};
+use clap::ValueEnum;
 use extant_sync::stat::{self, Snapshot};
 use simulate::{Operation, Shared};
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,9 +177,11 @@ fn curve(
 /// Runs a case as often as asked for: the median rate, and what was counted in that run.
 fn look(config: &Config, workload: &mut dyn Workload, case: &Case) -> Result<Seen, String> {
     let mut runs = Vec::new();
+    let asked = config.workload.to_possible_value();
+    let asked = asked.as_ref().map_or("", |value| value.get_name());
     for run in 0..config.runs {
         eprintln!(
-            "model: {} {} {} ({} workers), run {} of {}",
+            "{asked}: {} {} {} ({} workers), run {} of {}",
             workload.name(),
             case.variant,
             case.side.name(),

@@ -9,14 +9,16 @@
 //! Workers stay on processors, by turns, but for those that the engine starts (`bulkstat`). What is
 //! shared is told for as many workers as there are processors: more of them share what
 //! each processor has one of, which costs nobody a cache line. Uses are told for all: one that
-//! grows is a search that gets longer, or an attempt that is made again.
+//! grows is a search that gets longer, or an attempt that is made again. More workers are compared
+//! with one and two, which are always measured: of what is shared, that takes a third processor.
 
-use super::{Seen, look};
+use super::{MEASURED, Seen, look};
 use crate::args::{Config, KernelForm, Side, WorkloadName};
 use crate::crew;
 use crate::runner;
 use crate::workload::Case;
 use extant_sync::stat;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::thread;
 
@@ -56,7 +58,7 @@ const SUBJECTS: &[Subject] = &[
     ),
 ];
 
-/// Worker counts unless others are asked for; the first ones are what more are compared with.
+/// Worker counts unless others are asked for, beside those that more are compared with.
 const WORKERS: &[usize] = &[1, 2, 4, 16, 64];
 
 /// What many workers may need more of than few, as a factor and in uses of an operation: an image
@@ -94,8 +96,7 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     };
     crew::spread();
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let mut workers = config.workers.clone().unwrap_or_else(|| WORKERS.to_vec());
-    workers.sort_unstable();
+    let workers = counts(config.workers.as_deref().unwrap_or(WORKERS));
     let mut lines = Vec::new();
     for (mechanism, name, variants) in SUBJECTS {
         let mut workload = runner::workload(*name, &config)?;
@@ -126,6 +127,13 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     }
 }
 
+/// The worker counts that are measured if these are asked for, fewest first: also those that more
+/// are compared with.
+fn counts(asked: &[usize]) -> BTreeSet<usize> {
+    asked.iter().copied().chain(MEASURED).collect()
+}
+
+/// What was seen by workers, one worker first.
 fn line(seen: &[(usize, Seen)], processors: usize) -> Line {
     let mut line = Line::default();
     let Some((_, alone)) = seen.first() else {
@@ -175,7 +183,8 @@ impl Line {
                 )
             })
         };
-        more("uses", &self.uses, 2).or_else(|| more("shared", &self.shared, 2))
+        let few = MEASURED[1];
+        more("uses", &self.uses, few).or_else(|| more("shared", &self.shared, few))
     }
 }
 
@@ -211,7 +220,15 @@ fn table(lines: &[Line], processors: usize) -> String {
             classes.join("; ")
         );
     }
-    let _ = write!(table, "\n{processors} processors");
+    let _ = write!(table, "\n{processors} processors; growth of uses is judged");
+    // Two workers are compared with none.
+    let is_more = |(workers, _): &(usize, f64)| *workers > MEASURED[1];
+    let shared_too = lines.iter().any(|line| line.shared.iter().any(is_more));
+    table.push_str(if shared_too {
+        ", and that of what is shared"
+    } else {
+        ", that of what is shared is not: it takes three workers on three processors"
+    });
     table
 }
 
@@ -251,6 +268,45 @@ mod tests {
             text.contains("| 3.00 / 3.00 / 3.00 | 1.00 | all 1.00 |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn any_workers_are_compared_with_one_and_two() {
+        for asked in [&[4, 16][..], &[16, 2], &[16, 4, 1]] {
+            let seen = counts(asked).into_iter().map(|workers| {
+                let squares = 1_000_000 / workers as u64;
+                (workers, seen(&[("own", 1000, squares)]))
+            });
+            let found = line(&seen.collect::<Vec<_>>(), 2);
+            let first: Vec<usize> = found.uses.iter().take(2).map(|seen| seen.0).collect();
+            assert_eq!(first, MEASURED);
+            // Each of two has its own, as seen beside one alone.
+            assert_eq!(found.shared, [(2, 0.0)], "{asked:?}");
+            assert_eq!(found.grows(), None, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn more_that_is_shared_is_judged_where_three_have_a_processor_each() {
+        let by_workers = || {
+            let [alone, both] = [1_000_000, 500_000].map(|squares| seen(&[("own", 1000, squares)]));
+            [
+                (1, alone),
+                (2, both),
+                (4, seen(&[("own", 1000, 1_000_000)])),
+            ]
+        };
+        let two = line(&by_workers(), 2);
+        assert_eq!(two.grows(), None);
+        let text = table(&[two], 2);
+        assert!(text.ends_with("shared is not: it takes three workers on three processors"));
+        let four = line(&by_workers(), 4);
+        let told = four.grows().unwrap_or_default();
+        assert!(
+            told.contains("1.00 shared by one of 4 workers, 0.00"),
+            "{told}"
+        );
+        assert!(table(&[four], 4).ends_with("judged, and that of what is shared"));
     }
 
     #[test]
