@@ -5,7 +5,9 @@ use clap::Args as ClapArgs;
 /// More threads than this only cost memory.
 const MOST: usize = 1024;
 
-/// The option that says how many.
+/// The option that says how many, of commands that have more of them where an image is far.
+///
+/// `verity`, `mkfs` and `convert` do not: theirs is written out, as its help says less.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ClapArgs)]
 pub(crate) struct Threads {
     /// Threads; one per processor if not given, more if an image is far
