@@ -4,6 +4,7 @@
 //! of it, a disk with partitions, and stand-ins for the programs that examples pass things to. With
 //! `EXTANT_FULL` the root directory has all of this machine's `/etc` and `/usr/bin`.
 
+use crate::namespaces::without_copies;
 use crate::support::{Place, copy_of, extant};
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::require;
@@ -319,6 +320,7 @@ impl Desk {
         } else {
             typed
         };
+        let _no_copies = typed.contains("extant umount ").then(without_copies);
         let output = if typed.contains("--foreground") {
             self.shell(&format!("{typed} > /dev/null 2>&1 &"))
         } else {

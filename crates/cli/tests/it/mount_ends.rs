@@ -2,7 +2,7 @@
 //! image by then.
 
 use crate::mounting::{Mount, wait_until};
-use crate::namespaces::apart;
+use crate::namespaces::{apart, without_copies};
 use crate::support::extant;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
@@ -464,10 +464,12 @@ fn umount_does_not_wait_for_whoever_has_the_image_next() {
         other
     });
     // From another network namespace what the mount's processes show of themselves cannot be seen.
+    let no_copies = without_copies();
     let status = Command::new("unshare")
         .args(["--net", env!("CARGO_BIN_EXE_extant"), "umount"])
         .arg(&point)
         .status();
+    drop(no_copies);
     assert!(status.unwrap().success());
     assert_eq!(processes("--worker", &image), []);
     drop(next.join().unwrap());

@@ -131,10 +131,12 @@ fn a_user_of_a_machine_mounts_an_open_file_in_the_background() {
         "$1" umount dir
         chmod 600 image
     "#;
+    let no_copies = namespaces::without_copies();
     ordinary_user(place, "sh")
         .args(["-c", script, "sh", &place.arg("extant")])
         .arg(place.arg("public"))
         .ok();
+    drop(no_copies);
     drop(guard);
     assert_clean(&image);
     let seen = KernelMount::mount(Path::new(&image), Mode::ReadOnly, "");

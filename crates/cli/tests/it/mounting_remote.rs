@@ -1,6 +1,7 @@
 //! Mounts of images that are no plain files: behind servers, and in formats of disk images.
 
 use crate::mounting::{extant_that_hears_interrupts, wait_until};
+use crate::namespaces::without_copies;
 use crate::support::{Place, extant, extant_with};
 use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, debugfs, mke2fs};
@@ -363,7 +364,7 @@ fn a_signal_ends_a_mount_that_waits_for_a_server() {
     }
 }
 
-/// Runs a script with the program, a file and a directory as its arguments.
+/// Runs a script, which may unmount, with the program, a file and a directory as its arguments.
 fn shell(script: &str, file: &str, point: &str) -> String {
     let run = tool("sh").args([
         "-ec",
@@ -373,6 +374,7 @@ fn shell(script: &str, file: &str, point: &str) -> String {
         file,
         point,
     ]);
+    let _no_copies = without_copies();
     run.ok().text()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A new one has copies of all that is mounted, by other tests too. What has a copy is not gone
 //! when it is unmounted. So copies are given up at once, and until then no test has the command
-//! unmount anything.
+//! unmount anything, nor a script that does.
 
 use crate::lost_metadata::Mounted;
 use crate::support::Place;

@@ -14,6 +14,7 @@ mod guestfish;
 mod judge;
 mod reading;
 
+use crate::namespaces::without_copies;
 use crate::support::Place;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::tool::tool;
@@ -195,6 +196,8 @@ impl Desk {
                 cp.args([from, place.arg(&name)]).ok();
             }
         }
+        let unmounts = ["linux ", "umount "].iter().any(|word| line.contains(word));
+        let _no_copies = unmounts.then(without_copies);
         let (code, stdout, stderr) = self.shell(&format!("{ON_A_MOUNT}{line}"), place.path());
         Side {
             place,
