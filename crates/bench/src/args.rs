@@ -59,11 +59,11 @@ pub(crate) struct Config {
     #[arg(long)]
     pub(crate) locks: bool,
 
-    /// Files of `metadata` and `smallfiles`, all workers together
+    /// Files of `metadata`, `smallfiles` and these of `mounted`, all workers together
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) files: u64,
 
-    /// Appends of `fsync`, all workers together
+    /// Appends of `fsync`, all workers together, and transactions of `mounted`
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) operations: u64,
 
@@ -109,7 +109,7 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=16_777_216))]
     pub(crate) image_mib: u64,
 
-    /// Entries of the source tree of `build`, `sources`, `extract` and `compare`
+    /// Entries of the source tree of `build`, `sources`, `extract`, `compare` and `mounted`
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) entries: u64,
 
@@ -133,8 +133,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1_048_576))]
     pub(crate) stream_mib: u64,
 
-    /// The command that `remote`, `sources`, `compare` and `edit` measure [default: `extant` in the
-    /// folder of this program]
+    /// The command that `remote`, `mounted`, `sources`, `compare` and `edit` measure [default:
+    /// `extant` in the folder of this program]
     #[arg(long)]
     pub(crate) extant: Option<PathBuf>,
 
@@ -204,6 +204,8 @@ pub(crate) enum WorkloadName {
     Stream,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
+    /// Do on a mount what programs do there, by the command `extant`, beside Linux's own ext4
+    Mounted,
     /// Use images behind servers, links with delays and formats, by the command `extant`
     Remote,
     /// Simulate more cores than there are, from what is measured here (needs `--features
@@ -248,6 +250,8 @@ pub(crate) enum Side {
     Kernel,
     /// Extant mounted through FUSE
     Mount,
+    /// Extant mounted through FUSE, with requests through `/dev/fuse`
+    Device,
     /// `fuse2fs` of e2fsprogs
     Fuse2fs,
     /// The engine with the unimproved forms of its mechanisms (needs `--features baseline`)
@@ -296,6 +300,7 @@ impl Side {
             Self::Engine => "engine",
             Self::Kernel => "kernel",
             Self::Mount => "mount",
+            Self::Device => "device",
             Self::Fuse2fs => "fuse2fs",
             Self::Baseline => "baseline",
             Self::BaselineCapped => "baseline-512",

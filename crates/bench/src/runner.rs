@@ -56,7 +56,7 @@ fn lanes(config: &Config) -> Result<Vec<Lane>, String> {
     }
     let mut workload = workload(config.workload, config)?;
     let shape = workload.shape();
-    let mut lanes: Vec<Lane> = cases(config, workload.name(), &shape)?
+    let mut lanes: Vec<Lane> = cases(config, &*workload, &shape)?
         .into_iter()
         .filter(|case| workload.does(case.side, case.variant))
         .map(|case| Lane {
@@ -97,6 +97,7 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
     Ok(match name {
         WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
         WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
+        WorkloadName::Mounted => Box::new(workload::mounted::Programs::prepare(config)?),
         WorkloadName::Metadata => Box::new(workload::metadata::Metadata::prepare(config)?),
         WorkloadName::Fallocate2 => Box::new(workload::fallocate2::Fallocate2::prepare(config)?),
         WorkloadName::Append64 => Box::new(workload::append64::Append64::prepare(config)?),
@@ -139,7 +140,8 @@ fn named(asked: &str, name: &str, shape: &Shape) -> Result<Vec<&'static str>, St
 }
 
 /// Everything to measure, in the order of one round: what is compared stands side by side.
-fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String> {
+fn cases(config: &Config, workload: &dyn Workload, shape: &Shape) -> Result<Vec<Case>, String> {
+    let name = workload.name();
     let variants = match &config.variant {
         None => shape.variants.to_vec(),
         Some(asked) => {
@@ -177,13 +179,16 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
             asked
         }
     };
-    let workers = match &config.workers {
-        Some(asked) if asked.contains(&0) => return Err("0 workers do nothing".to_owned()),
-        Some(asked) => asked.clone(),
-        None if shape.workers.is_empty() => {
+    if config.workers.iter().flatten().any(|&asked| asked == 0) {
+        return Err("0 workers do nothing".to_owned());
+    }
+    let workers = |variant| match (&config.workers, workload.workers(variant)) {
+        (Some(asked), _) => asked.clone(),
+        (None, Some(own)) => own.to_vec(),
+        (None, None) if shape.workers.is_empty() => {
             vec![thread::available_parallelism().map_or(1, usize::from)]
         }
-        None => shape.workers.to_vec(),
+        (None, None) => shape.workers.to_vec(),
     };
     let forms = |side| match side {
         Side::Kernel if shape.peers_have_workers => config.kernel.as_slice(),
@@ -203,7 +208,7 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
                 cases.extend(forms(side).iter().map(|&f| case(side, variant, workers, f)));
             }
         };
-        for &n in &workers {
+        for n in workers(variant) {
             if !config.peers_only {
                 cases.push(case(Side::Engine, variant, n, plain));
             }

@@ -51,14 +51,24 @@ impl Store {
         if !template.exists() {
             shape.format(form, &template)?;
         }
+        self.copy_of(&template)
+    }
+
+    /// A copy for a run of an image that was prepared, backed by memory as a fresh one is.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn copy_of(&self, template: &Path) -> Result<PathBuf, String> {
         let image = self.path("image");
         let _ = std::fs::remove_file(&image);
-        let copied = if shape.mib <= FILLED_MIB {
-            copy_filled(&template, &image)
+        let failed = |e: io::Error| format!("{}: {e}", image.display());
+        let len = template.metadata().map_err(failed)?.len();
+        let copied = if len <= FILLED_MIB << 20 {
+            copy_filled(template, &image)
         } else {
-            copy_sparse(&template, &image)
+            copy_sparse(template, &image)
         };
-        copied.map_err(|e| format!("{}: {e}", image.display()))?;
+        copied.map_err(failed)?;
         Ok(image)
     }
 }

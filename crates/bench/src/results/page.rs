@@ -20,6 +20,10 @@ const FIGURES: &[(&str, usize)] = &[
     ("requests", 0),
     ("MiB moved", 2),
     ("times the link's bound", 1),
+    ("requests per operation", 2),
+    ("switches of the mount per operation", 2),
+    ("us of the mount per operation", 1),
+    ("us of the kernel for it per operation", 1),
 ];
 
 /// What the front page shows: what it is called there, the part, the variant, the workers (0:
@@ -162,16 +166,30 @@ pub(super) fn tables(results: &Results, pictures: &[PathBuf], origin: Option<&Or
     text
 }
 
+/// Workloads that measure the command.
+const OF_COMMAND: &[WorkloadName] = &[
+    WorkloadName::Sources,
+    WorkloadName::Compare,
+    WorkloadName::Edit,
+    WorkloadName::Mounted,
+    WorkloadName::Remote,
+];
+
 /// What the figures say, and of what.
 fn legend(entries: &[Entry]) -> String {
-    let remote = PARTS
+    let of_command: Vec<&str> = PARTS
         .iter()
-        .filter(|part| part.workload == WorkloadName::Remote)
-        .any(|part| entries.iter().any(|entry| entry.part == part.name));
-    let command = if remote {
-        ", and in the remote parts the command `extant`"
-    } else {
-        ""
+        .filter(|part| OF_COMMAND.contains(&part.workload))
+        .map(|part| part.name)
+        .filter(|name| entries.iter().any(|entry| entry.part == *name))
+        .collect();
+    let command = match of_command.split_last() {
+        None => String::new(),
+        Some((last, [])) => format!(", and in the part *{last}* the command `extant`"),
+        Some((last, others)) => format!(
+            ", and in the parts *{}* and *{last}* the command `extant`",
+            others.join("*, *")
+        ),
     };
     format!(
         "Medians, with the slowest and the fastest run in brackets. *x* is how many times better \
@@ -303,7 +321,12 @@ fn table(rows: &[&Entry]) -> String {
         values.any(|value| format!("{value:.digits$}").contains(|c| matches!(c, '1'..='9')))
     };
     let figures: Vec<&(&str, usize)> = FIGURES.iter().filter(is_told).collect();
-    let unit = rows.first().map_or("", |row| row.unit.as_str());
+    // Where rows have several units, each says its own.
+    let mut unit = rows.first().map_or("", |row| row.unit.as_str());
+    let has_several = rows.iter().any(|row| row.unit != unit);
+    if has_several {
+        unit = "";
+    }
     let mut text = format!("| {unit} | workers |");
     for side in &sides {
         let ratio = if side == "engine" { "" } else { " x |" };
@@ -330,7 +353,8 @@ fn table(rows: &[&Entry]) -> String {
                 text.push_str(if name == "engine" { " |" } else { " | |" });
                 continue;
             };
-            let _ = write!(text, " {} |", value(row));
+            let shown = if has_several { with_unit } else { plain };
+            let _ = write!(text, " {} |", value(row, shown));
             if let Some(engine) = engine.filter(|_| name != "engine") {
                 let _ = write!(text, " {:.1} |", engine.times(row));
             }
@@ -348,9 +372,9 @@ fn table(rows: &[&Entry]) -> String {
     text
 }
 
-/// A median with its range.
-fn value(row: &Entry) -> String {
-    let median = number(row.median, &row.unit);
+/// A median with its range, shown as it is wanted.
+fn value(row: &Entry, shown: fn(&Entry) -> String) -> String {
+    let median = shown(row);
     let memory = row
         .peak_rss
         .filter(|_| row.unit == "s" && row.variant == "default")
@@ -399,6 +423,11 @@ pub(super) fn chosen(results: &Results) -> String {
         }
     }
     text
+}
+
+/// A median as it reads below a heading that has the unit.
+fn plain(row: &Entry) -> String {
+    number(row.median, &row.unit)
 }
 
 /// A median as it reads where no heading has the unit.
@@ -531,10 +560,18 @@ mod tests {
         assert!(text.contains("the engine in process is. Sides"), "{text}");
         results.entries[0].part = "remote copies".to_owned();
         let text = words(&results);
-        assert!(
-            text.contains("in the remote parts the command `extant`. Sides"),
-            "{text}"
-        );
+        let one = "in process is, and in the part *remote copies* the command `extant`. Sides";
+        assert!(text.contains(one), "{text}");
+        for part in ["edit", "compare"] {
+            let more = Entry {
+                part: part.to_owned(),
+                ..entry("engine", 1, 1.0)
+            };
+            results.entries.push(more);
+        }
+        let text = words(&results);
+        let three = "in the parts *compare*, *edit* and *remote copies* the command `extant`.";
+        assert!(text.contains(three), "{text}");
     }
 
     #[test]
@@ -550,6 +587,18 @@ mod tests {
             text,
             "| ms | workers | engine | nbdfuse | x | round trips |\n|---|---|---|---|---|---|\n\
              | first-byte-nbd-1ms | 1 | 7.2 | 218 | 30.1 | 8, 49 |\n"
+        );
+    }
+
+    #[test]
+    fn rows_of_several_units_say_their_own() {
+        let mut rows = [entry("engine", 1, 50_000.0), entry("engine", 1, 1.5)];
+        (rows[1].variant, rows[1].unit) = ("unpack".to_owned(), "s".to_owned());
+        let text = table(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(
+            text,
+            "|  | workers | engine |\n|---|---|---|\n\
+             | stat | 1 | 50k/s |\n| unpack | 1 | 1.50 s |\n"
         );
     }
 

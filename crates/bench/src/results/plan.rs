@@ -242,6 +242,19 @@ pub(super) const PARTS: &[Part] = &[
     .variants(&["delalloc"])
     .size(|config| config.writes = 50_000),
     Part::of(
+        "mounted programs",
+        WorkloadName::Mounted,
+        "What programs do on a mount by `extant mount`, with requests through io_uring and through `/dev/fuse`.",
+    )
+    .against(&[Side::Kernel, Side::Device, Side::Fuse2fs])
+    .size(|config| {
+        config.runs = config.runs.max(5);
+        config.files = 10_000;
+        config.entries = 25_000;
+        config.bytes = 209_715_200;
+        config.operations = 2_000;
+    }),
+    Part::of(
         "remote first byte",
         WorkloadName::Remote,
         "The first byte of a small file comes out of an image behind a server.",

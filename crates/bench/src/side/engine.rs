@@ -286,6 +286,7 @@ impl Mounted for Engine {
             flushes: Some(stats.flushes),
             merged: Some(stats.shared_commits),
             drained: Some((stats.drained_max, stats.drained_total)),
+            done: None,
             orphans: Some((
                 orphans.list_added + orphans.file_added,
                 orphans.list_removed + orphans.file_removed,

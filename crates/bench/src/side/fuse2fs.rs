@@ -17,18 +17,19 @@ pub(crate) struct Fuse2fs {
 }
 
 impl Fuse2fs {
-    /// Mounts an image for writing.
+    /// Mounts an image for writing with these options, which may be none.
     ///
     /// # Errors
     /// When it does not start or does not mount.
-    pub(crate) fn mount(image: &Path) -> Result<Self, String> {
+    pub(crate) fn mount(image: &Path, options: &str) -> Result<Self, String> {
         let point = tempfile::Builder::new().prefix("extant-fuse2fs-").tempdir();
         let point = point.map_err(|e| format!("a mount point: {e}"))?;
         let device = |path: &Path| path.metadata().map(|m| m.dev()).unwrap_or(0);
         let before = device(point.path());
         // For comparing ways of mounting, as `EXTANT_MOUNT_OPTIONS` does for ours.
         let more = std::env::var("EXTANT_FUSE2FS_OPTIONS").ok();
-        let more = more.iter().flat_map(|list| ["-o", list]);
+        let options = (!options.is_empty()).then(|| options.to_owned());
+        let more = options.iter().chain(&more).flat_map(|list| ["-o", list]);
         let child = Command::new("fuse2fs")
             .arg("-f")
             .args(more)

@@ -1,10 +1,12 @@
 //! What is mounted and reached by system calls: the kernel's ext4 on a loop device, `fuse2fs`, and
-//! the engine through FUSE.
+//! the engine through FUSE, in this process or by the command.
 
+use super::command::CommandMount;
 use super::fuse::FuseMount;
 use super::fuse2fs::Fuse2fs;
 use super::{Counters, MountChoice, Mounted, Visit};
 use crate::args::KernelForm;
+use crate::workload::remote::Extant;
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
 use rustix::fs::{self, AtFlags, OFlags};
@@ -27,6 +29,7 @@ enum Mount {
     Ext4(KernelMount),
     Fuse2fs(Fuse2fs),
     Engine(FuseMount),
+    Command(CommandMount),
 }
 
 impl Kernel {
@@ -50,12 +53,16 @@ impl Kernel {
         Self::at(mount.path().to_owned(), Mount::Ext4(mount), choice)
     }
 
-    /// Has `fuse2fs` mount an image.
+    /// Has `fuse2fs` mount an image with these options, which may be none.
     ///
     /// # Errors
     /// Without FUSE.
-    pub(crate) fn fuse2fs(image: &Path, choice: MountChoice) -> Result<Self, String> {
-        let mount = Fuse2fs::mount(image)?;
+    pub(crate) fn fuse2fs(
+        image: &Path,
+        options: &str,
+        choice: MountChoice,
+    ) -> Result<Self, String> {
+        let mount = Fuse2fs::mount(image, options)?;
         Self::at(mount.path().to_owned(), Mount::Fuse2fs(mount), choice)
     }
 
@@ -66,6 +73,26 @@ impl Kernel {
     pub(crate) fn engine(image: &Path, choice: MountChoice) -> Result<Self, String> {
         let mount = FuseMount::mount(image, choice)?;
         Self::at(mount.path().to_owned(), Mount::Engine(mount), choice)
+    }
+
+    /// Has the command mount an image with these options, which may be none.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) fn command(extant: &Extant, image: &Path, options: &str) -> Result<Self, String> {
+        let mount = CommandMount::mount(extant, image, options)?;
+        let point = mount.path().to_owned();
+        Self::at(point, Mount::Command(mount), MountChoice::default())
+    }
+
+    /// The mount point.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.mount {
+            Mount::Ext4(mount) => mount.path(),
+            Mount::Fuse2fs(mount) => mount.path(),
+            Mount::Engine(mount) => mount.path(),
+            Mount::Command(mount) => mount.path(),
+        }
     }
 
     fn at(point: PathBuf, mount: Mount, choice: MountChoice) -> Result<Self, String> {
@@ -83,7 +110,7 @@ impl Kernel {
     fn loop_name(&self) -> Option<&str> {
         match &self.mount {
             Mount::Ext4(mount) => mount.device().path().file_name()?.to_str(),
-            Mount::Fuse2fs(_) | Mount::Engine(_) => None,
+            Mount::Fuse2fs(_) | Mount::Engine(_) | Mount::Command(_) => None,
         }
     }
 }
@@ -172,7 +199,7 @@ impl Mounted for Kernel {
         fs::syncfs(&self.root).map_err(|e| format!("syncfs: {e}"))?;
         match &self.mount {
             Mount::Engine(mount) => mount.sync(),
-            Mount::Ext4(_) | Mount::Fuse2fs(_) => Ok(()),
+            Mount::Ext4(_) | Mount::Fuse2fs(_) | Mount::Command(_) => Ok(()),
         }
     }
 
@@ -214,6 +241,13 @@ impl Mounted for Kernel {
     }
 
     fn counters(&self) -> Counters {
+        if let Mount::Command(mount) = &self.mount {
+            return Counters {
+                // One that does not say is found when its requests are looked at.
+                done: mount.done().ok(),
+                ..Counters::default()
+            };
+        }
         let Some(name) = self.loop_name() else {
             return Counters::default();
         };
@@ -238,6 +272,7 @@ impl Mounted for Kernel {
             merged: None,
             drained: None,
             orphans: None,
+            done: None,
         }
     }
 
@@ -248,6 +283,7 @@ impl Mounted for Kernel {
             Mount::Ext4(mount) => mount.unmount(),
             Mount::Fuse2fs(mount) => mount.unmount()?,
             Mount::Engine(mount) => mount.unmount()?,
+            Mount::Command(mount) => mount.unmount()?,
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! File systems under measurement, behind one trait that costs nothing at run time.
 
+pub(crate) mod command;
 pub(crate) mod engine;
 pub(crate) mod fuse;
 pub(crate) mod fuse2fs;
@@ -123,6 +124,8 @@ pub(crate) struct Counters {
     pub(crate) drained: Option<(Duration, Duration)>,
     /// Inodes noted as orphans, and notes taken back.
     pub(crate) orphans: Option<(u64, u64)>,
+    /// What the processes of a mount did.
+    pub(crate) done: Option<command::Done>,
 }
 
 impl Counters {
@@ -164,6 +167,9 @@ impl Counters {
                 "orphans taken back per operation",
                 per_operation(now.1 - then.1),
             );
+        }
+        if let (Some(now), Some(then)) = (self.done, before.done) {
+            figures.extend(now.since(then, operations));
         }
         figures
     }

@@ -96,7 +96,7 @@ impl Images {
             }
             Side::Kernel => self.on(Kernel::mount(image, case.form, choice)?, case, inside)?,
             Side::Mount => self.on(Kernel::engine(image, choice)?, case, inside)?,
-            Side::Fuse2fs => self.on(Kernel::fuse2fs(image, choice)?, case, inside)?,
+            Side::Fuse2fs => self.on(Kernel::fuse2fs(image, "", choice)?, case, inside)?,
             other => return Err(format!("{} has no such operations", other.name())),
         };
         check::e2fsck(image)?;
@@ -155,6 +155,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
+    /// One for work that other processes do.
+    pub(crate) fn of_others() -> Self {
+        Self {
+            here: false,
+            locks: false,
+            lists: false,
+        }
+    }
+
     /// `operations` per second, of which `timed` takes the seconds it says.
     pub(crate) fn rate<M: Mounted>(
         &self,

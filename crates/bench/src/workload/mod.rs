@@ -13,6 +13,7 @@ pub(crate) mod fsync;
 mod inside;
 pub(crate) mod live;
 pub(crate) mod metadata;
+pub(crate) mod mounted;
 pub(crate) mod orphan;
 pub(crate) mod overwrite;
 mod pattern;
@@ -35,6 +36,11 @@ pub(crate) trait Workload {
 
     /// Unit of the results of a variant and which are better, where that is not as its shape says.
     fn unit(&self, _variant: &str) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    /// With how many workers a variant is run where none are asked for, if not as the shape says.
+    fn workers(&self, _variant: &str) -> Option<&'static [usize]> {
         None
     }
 

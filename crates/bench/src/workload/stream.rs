@@ -15,12 +15,14 @@ use std::path::Path;
 
 /// Bytes of one transfer.
 const PIECE: usize = 1 << 20;
-const NAME: &CStr = c"stream";
+/// The file.
+pub(crate) const NAME: &CStr = c"stream";
 
 /// See the module.
 pub(crate) struct Stream {
     images: Images,
-    pieces: u64,
+    /// Pieces of the file.
+    pub(crate) pieces: u64,
 }
 
 impl Stream {

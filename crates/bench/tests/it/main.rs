@@ -2,6 +2,7 @@
 
 mod compare;
 mod edit;
+mod mounted;
 mod remote;
 mod report;
 mod sources;

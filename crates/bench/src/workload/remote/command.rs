@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// The command `extant` as a file.
+#[derive(Clone)]
 pub(crate) struct Extant(PathBuf);
 
 impl Extant {
