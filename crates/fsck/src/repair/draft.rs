@@ -669,6 +669,16 @@ impl Changes {
             .map(move |block| block * size)
     }
 
+    /// The bytes at which blocks begin to which content of files is copied, and those that it comes
+    /// from. None of them is written in a step.
+    pub(super) fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let size = self.block_size.max(1) as usize;
+        self.moves.iter().flat_map(move |part| {
+            let steps = (0..part.len).step_by(size);
+            steps.map(|at| (part.to + at, part.from + at))
+        })
+    }
+
     /// Whether no block changes.
     ///
     /// # Errors

@@ -99,5 +99,5 @@ pub use kept::{create_undo, keep, sync_name};
 pub use net::{Loss, Lost};
 pub use options::Options;
 pub use plan::{Plan, plan, plan_after_replay, plan_before_replay};
-pub(crate) use undo::MAGICS as UNDO_MAGICS;
+pub(crate) use undo::{MAGICS as UNDO_MAGICS, cut_off as undo_cut_off};
 pub use undo::{revert, write_undo};

@@ -80,6 +80,12 @@ pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
     header.extend_from_slice(&sum(&header));
     out.write_all(&header).map_err(Error::Undo)?;
     let mut count = 0u64;
+    for (to, from) in changes.copies() {
+        if let Some(kept) = kept_of_copy(changes, to, from)? {
+            record(out, &kept, false).map_err(Error::Undo)?;
+            count += 1;
+        }
+    }
     let mut one = |offset: u64, is_held: bool| {
         if let Some(kept) = kept(changes, offset)? {
             record(out, &kept, is_held).map_err(Error::Undo)?;
@@ -161,6 +167,22 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     }))
 }
 
+/// What is kept of a block that nothing uses, to which content of a file is copied: an earlier undo
+/// file may count on what lies there.
+fn kept_of_copy(changes: &Changes, to: u64, from: u64) -> Result<Option<Record>> {
+    let base = changes.base();
+    let mut before = vec![0; changes.block_size() as usize];
+    let mut after = before.clone();
+    base.read_at(to, &mut before)?;
+    base.read_at(from, &mut after)?;
+    let others = vec![SUMS.of_sectors(&after)];
+    Ok((after != before).then_some(Record {
+        offset: to,
+        before,
+        others,
+    }))
+}
+
 /// What is kept of a block where changes are made as a whole: the log, or the block itself, is
 /// written once, but for the superblock.
 fn kept_by_whole(
@@ -215,6 +237,14 @@ fn record(out: &mut dyn Write, kept: &Record, is_held: bool) -> io::Result<()> {
     out.write_all(&record)
 }
 
+/// Why a part of an undo file cannot be read; `what` if the file ends before that.
+pub(crate) fn cut_off(e: io::Error, what: &str) -> Error {
+    match e.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(what),
+        _ => Error::Undo(e),
+    }
+}
+
 fn damaged(what: &str) -> Error {
     Error::Undo(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
 }
@@ -239,7 +269,8 @@ fn read(
     each: &mut dyn FnMut(Kept<'_>) -> Result<()>,
 ) -> Result<u64> {
     let mut header = [0; HEADER];
-    file.read_exact(&mut header).map_err(Error::Undo)?;
+    file.read_exact(&mut header)
+        .map_err(|e| cut_off(e, "this is no undo file"))?;
     let (covered, stored) = header.split_at(HEADER - 4);
     let known = MAGICS.iter().find(|(magic, _)| covered.starts_with(*magic));
     let Some((_, kind)) = known.filter(|_| sum(covered) == stored) else {
@@ -253,7 +284,10 @@ fn read(
     let mut count = 0;
     loop {
         let mut bytes = vec![0; RECORD];
-        file.read_exact(&mut bytes).map_err(Error::Undo)?;
+        let missing = "the undo file ends too early: it was not finished, and then nothing was written to \
+                       the image, or a part of it is lost";
+        file.read_exact(&mut bytes)
+            .map_err(|e| cut_off(e, missing))?;
         let first = crate::bytes::le64(&bytes, 0);
         let fields = crate::bytes::le32(&bytes, 8);
         let len = fields & ((1 << LEN_BITS) - 1);
@@ -264,7 +298,7 @@ fn read(
         }
         bytes.resize(RECORD + len as usize + sums + 4, 0);
         let (_, rest) = bytes.split_at_mut(RECORD);
-        file.read_exact(rest).map_err(Error::Undo)?;
+        file.read_exact(rest).map_err(|e| cut_off(e, missing))?;
         let (covered, stored) = bytes.split_at(RECORD + len as usize + sums);
         if sum(covered) != stored {
             return Err(damaged("a record of the undo file is damaged"));

@@ -19,7 +19,8 @@ const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 /// is read by other versions alone.
 pub(crate) fn is_of_this_kind(file: &mut dyn Read) -> Result<bool> {
     let mut magic = [0; 8];
-    file.read_exact(&mut magic).map_err(Error::Undo)?;
+    file.read_exact(&mut magic)
+        .map_err(|e| crate::repair::undo_cut_off(e, "this is no undo file"))?;
     let is_of_this = MAGICS.iter().any(|(of_this, _)| **of_this == magic);
     let is_known = is_of_this
         || crate::repair::UNDO_MAGICS
