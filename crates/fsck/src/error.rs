@@ -38,7 +38,7 @@ pub enum Error {
     #[error("undo file: {0}")]
     Undo(std::io::Error),
     /// The device ends before the file system: there is no room to repair it in.
-    #[error("the device has {size} bytes, the file system needs {needed}: nothing is mended")]
+    #[error("the device has {size} bytes, the file system needs {needed}: nothing is changed")]
     TooShort {
         /// Of the device.
         size: u64,
@@ -108,6 +108,18 @@ impl Error {
             source,
             content: Content::on(device).unwrap_or(Content::Unknown),
         }
+    }
+
+    /// Whether something was looked for behind the end of the device.
+    pub(crate) fn is_of_what_is_missing(&self) -> bool {
+        use JournalError::{Device, Home};
+        let (Self::Device(source) | Self::Journal(Device { source, .. } | Home { source, .. })) =
+            self
+        else {
+            // Descriptors of more groups than the device could hold.
+            return matches!(self, Self::TooLarge { .. });
+        };
+        matches!(source, DeviceError::OutOfRange { .. })
     }
 
     /// Whether fast commits wait for replay, which is the work of an engine: what it makes of them

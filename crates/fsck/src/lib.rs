@@ -79,6 +79,7 @@ use extant_format::features::Features;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{BlockSize, FormatError, Pblk, Structure};
 use report::Sink;
+use std::sync::Arc;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,6 +241,26 @@ pub fn check_without_fast_commits(
 }
 
 fn check_over(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    without_fast_commits: Option<&str>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let judged = judge(
+        Arc::clone(&device),
+        journal,
+        without_fast_commits,
+        options,
+        progress,
+    );
+    match judged {
+        Err(e) if e.is_of_what_is_missing() => superblock::cut_short(&*device).ok_or(e),
+        judged => judged,
+    }
+}
+
+fn judge(
     device: SharedDevice,
     journal: Option<SharedDevice>,
     without_fast_commits: Option<&str>,

@@ -1,13 +1,14 @@
 //! The superblock beyond what reading it requires, its backups, and the block of multiple-mount
 //! protection.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::field_rules::{FIELD_RULES, SOFT_RULES};
 use crate::inode::fs_seed;
 use crate::mount_rules::MOUNT_RULES;
-use crate::report::Sink;
-use crate::volume::Volume;
+use crate::report::{Report, Sink, Totals};
+use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place};
+use extant_blockdev::BlockDevice;
 use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::superblock::{SUPERBLOCK_LEN, State, Superblock};
 use extant_format::{Expected, FormatError, Structure};
@@ -34,15 +35,36 @@ pub(crate) fn check_before_replay(volume: &Volume, sink: &mut Sink) -> Result<()
 }
 
 fn device_size(volume: &Volume, sink: &mut Sink) {
-    let needed = volume
-        .geo
-        .blocks_count()
-        .saturating_mul(volume.block_size().bytes().into());
-    let size = volume.device().size();
-    if size < needed {
+    if let Some((size, needed)) = too_short(&**volume.device(), &volume.sb) {
         let (place, what) = (Place::FILE_SYSTEM, "size of the device in bytes");
         sink.number(Code::DeviceTooShort, place, what, size, needed);
     }
+}
+
+/// The bytes of the device and those of the file system, where the device ends before that.
+pub(crate) fn too_short(device: &dyn BlockDevice, sb: &Superblock) -> Option<(u64, u64)> {
+    let needed = (sb.blocks_count()).saturating_mul(sb.block_size().bytes().into());
+    let size = device.size();
+    (size < needed).then_some((size, needed))
+}
+
+/// Refuses to change a file system that the device ends before.
+pub(crate) fn refuse_too_short(device: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
+    match too_short(device, sb) {
+        Some((size, needed)) => Err(Error::TooShort { size, needed }),
+        None => Ok(()),
+    }
+}
+
+/// What can be said of a file system of which so much is missing that the rest cannot be judged:
+/// that the device ends before it. `None` if it does not.
+pub(crate) fn cut_short(device: &dyn BlockDevice) -> Option<Report> {
+    let mut sink = Sink::new();
+    let sb = find_superblock(device, &mut sink).ok()?;
+    let (size, needed) = too_short(device, &sb)?;
+    let (place, what) = (Place::FILE_SYSTEM, "size of the device in bytes");
+    sink.number(Code::DeviceTooShort, place, what, size, needed);
+    Some(sink.into_report(Totals::default()))
 }
 
 /// Checks fields against each other.

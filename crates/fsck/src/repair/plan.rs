@@ -83,13 +83,7 @@ fn plan_over(
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let found = crate::volume::find_superblock(&*device, &mut Sink::new())?;
-    let needed = found
-        .blocks_count()
-        .saturating_mul(found.block_size().bytes().into());
-    if device.size() < needed {
-        let size = device.size();
-        return Err(Error::TooShort { size, needed });
-    }
+    crate::superblock::refuse_too_short(&*device, &found)?;
     special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
     if let Some(replayed) = replayed {

@@ -5,8 +5,8 @@ use crate::support::{problems, repair_whole};
 use extant::Filesystem;
 use extant_blockdev::{MemoryDevice, OpenSpec, SharedDevice};
 use extant_format::Ino;
-use extant_fsck::repair;
-use extant_fsck::{Code, Options, Report};
+use extant_fsck::repair::{self, resize, tune};
+use extant_fsck::{Code, Error, Options, Report};
 use extant_testkit::hostile::meaning::{Subject, kinds};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{self, debugfs, debugfs_write, mke2fs};
@@ -251,6 +251,53 @@ fn a_size_beyond_the_device_is_found_although_the_journal_holds_the_right_one() 
     let device = OpenSpec::read_write(&path).open().unwrap();
     let refused = repair::plan(device, repair::Options::default(), &()).unwrap_err();
     assert!(refused.to_string().contains("12583936"), "{refused}");
+}
+
+/// Whatever is missing, the verdict is that: no failure of a device that works.
+#[test]
+fn an_image_that_was_cut_short_is_judged_and_changed_by_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for (fstype, options) in [
+        ("ext4", "64bit"),
+        ("ext4", "^flex_bg"),
+        ("ext3", "has_journal"),
+    ] {
+        let path = image(dir.path(), fstype, options);
+        let whole = std::fs::read(&path).unwrap();
+        let mut cuts: Vec<usize> = (2048..whole.len())
+            .step_by(whole.len() / 60 + 333)
+            .collect();
+        cuts.extend([2048, 4096, whole.len() - 1]);
+        for len in cuts {
+            let name = format!("{fstype} {options}, {len} bytes");
+            let device = || Arc::new(MemoryDevice::from_image(&whole[..len])) as SharedDevice;
+            for as_is in [false, true] {
+                let options = Options::default().as_is(as_is);
+                let report = extant_fsck::check(device(), options, &())
+                    .unwrap_or_else(|e| panic!("{name}: {e}"));
+                assert!(
+                    report.has(Code::DeviceTooShort),
+                    "{name}: {}",
+                    problems(&report)
+                );
+                assert!(!report.is_clean(), "{name}");
+            }
+            let options = repair::Options::default;
+            let label = tune::Settings {
+                label: Some(b"new".to_vec()),
+                ..tune::Settings::default()
+            };
+            for refused in [
+                repair::plan(device(), options(), &()).map(drop),
+                tune::plan(device(), &label, options(), &()).map(drop),
+                resize::plan(device(), resize::Size::Minimum, options(), &()).map(drop),
+                resize::minimum(device(), options(), &()).map(drop),
+            ] {
+                let why = refused.unwrap_err();
+                assert!(matches!(why, Error::TooShort { .. }), "{name}: {why}");
+            }
+        }
+    }
 }
 
 /// e2fsck takes them for zeros; what changes such a file needs its blocks.

@@ -260,6 +260,7 @@ pub(super) fn sound(draft: &Draft, sb: &Superblock, progress: &dyn Progress) -> 
     if sb.needs_recovery() {
         return Err(refused("it was not closed: replay its journal first"));
     }
+    crate::superblock::refuse_too_short(&*draft.device(), sb)?;
     let survey = look(draft, progress)?;
     match unsound(&survey) {
         None => Ok(survey),
