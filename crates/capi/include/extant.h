@@ -525,8 +525,8 @@ void extant_report_close(extant_report *report);
  * may be cut off afterwards. Stores the new size unless now is NULL. */
 int extant_resize(const extant_device *device, uint64_t bytes, const struct extant_watch *watch, uint64_t *now);
 /* Resizes as extant_resize() does, and keeps what was there in a new file named undo, for
- * extant_revert(). With EXTANT_MINIMUM it goes one round, as that file is of one: the file system
- * may come out larger than extant_minimum() says. */
+ * extant_revert(); where nothing changes, no such file is made. With EXTANT_MINIMUM it goes one
+ * round, as that file is of one: the file system may come out larger than extant_minimum() says. */
 int extant_resize_with_undo(const extant_device *device, uint64_t bytes, const char *undo, const struct extant_watch *watch, uint64_t *now);
 /* Stores the size that extant_resize() with EXTANT_MINIMUM leads to, and changes nothing. */
 int extant_minimum(const extant_device *device, const struct extant_watch *watch, uint64_t *bytes);

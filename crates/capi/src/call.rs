@@ -90,9 +90,12 @@ impl Failure {
         &self.message
     }
 
-    /// Adds what the failure is about, in front.
+    /// Adds what the failure is about, in front, unless the sentence says so.
     pub(crate) fn about(mut self, what: &dyn std::fmt::Display) -> Self {
-        self.message = format!("{what}: {}", self.message);
+        let what = what.to_string();
+        if !self.message.contains(&what) {
+            self.message = format!("{what}: {}", self.message);
+        }
         self
     }
 
@@ -133,6 +136,9 @@ impl From<extant::Error> for Failure {
     fn from(e: extant::Error) -> Self {
         let (errno, kind) = match e.cause() {
             Cause::Image(image) if image.is_not_ext4() => (EMEDIUMTYPE, ERROR_NOT_EXT4),
+            Cause::Image(image) if image.device().is_some_and(is_cut_short) => {
+                (EUCLEAN, ERROR_DAMAGED)
+            }
             Cause::Image(image) if image.device().is_some() => (e.errno(), ERROR_DEVICE),
             Cause::Image(image) if image.unsupported_features().is_some() => {
                 (e.errno(), ERROR_UNSUPPORTED)
@@ -142,6 +148,11 @@ impl From<extant::Error> for Failure {
         };
         Self::new(errno, kind, e.to_string())
     }
+}
+
+/// Whether a file system leads to what lies behind the end of its device: that was cut short.
+fn is_cut_short(e: &DeviceError) -> bool {
+    matches!(e, DeviceError::OutOfRange { .. })
 }
 
 /// The kind of most failures with an error number.
@@ -185,6 +196,7 @@ impl From<extant_fsck::Error> for Failure {
     fn from(e: extant_fsck::Error) -> Self {
         use extant_fsck::Error;
         let (errno, kind) = match &e {
+            Error::Device(device) if is_cut_short(device) => (EUCLEAN, ERROR_DAMAGED),
             Error::Device(device) => (device.errno(), ERROR_DEVICE),
             Error::NotExt4 { .. } => (EMEDIUMTYPE, ERROR_NOT_EXT4),
             Error::Unsupported { .. } | Error::ExternalJournal | Error::TooLarge { .. } => {

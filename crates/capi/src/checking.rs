@@ -61,11 +61,10 @@ pub(crate) fn repair(
     watching: &Watching,
 ) -> Result<Report, Failure> {
     let is_dry = flags & REPAIR_DRY_RUN != 0;
-    let device = watching.over(device);
-    if !is_dry && device.is_read_only() {
-        let name = device.name();
-        return Err(extant::DeviceError::ReadOnly { device: name }.into());
+    if !is_dry {
+        refuse_read_only(device)?;
     }
+    let device = watching.over(device);
     let plan = worked_out(&device, flags, watching).map_err(Failure::from);
     let plan = watching.outcome(plan)?;
     let mut changes = plan.changes.iter();
@@ -79,9 +78,21 @@ pub(crate) fn repair(
     Ok(report)
 }
 
-/// Writes what was worked out, to its end.
+/// Refuses a device that cannot be written to, before any work.
+pub(crate) fn refuse_read_only(device: &SharedDevice) -> Result<(), Failure> {
+    if device.is_read_only() {
+        let name = device.name();
+        return Err(extant::DeviceError::ReadOnly { device: name }.into());
+    }
+    Ok(())
+}
+
+/// Writes what was worked out, to its end; where nothing changes, no undo file either.
 pub(crate) fn write(plan: &Plan, undo: Option<&Path>, watching: &Watching) -> Result<(), Failure> {
     plan.may_be_written()?;
+    if plan.changes.is_empty()? {
+        return Ok(());
+    }
     watching.finish()?;
     if let Some(undo) = undo {
         repair::keep(undo, plan)?;

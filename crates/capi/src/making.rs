@@ -20,6 +20,9 @@ use std::time::SystemTime;
 /// Makes a file system at a path; on what is there already, where that is no regular file, or in a
 /// part of it.
 pub(crate) fn at_path(image: &Path, asked: &Asked, watching: &Watching) -> Result<(), Failure> {
+    if image.as_os_str().is_empty() {
+        return Err(Failure::invalid("the name of the image is empty"));
+    }
     let location = ImageLocation::parse(image)?;
     let is_plain = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.is_file());
     let is_new = |path: &&Path| fs::symlink_metadata(path).is_err();

@@ -1,7 +1,7 @@
 //! Changing the size and the settings of file systems, and telling what they are.
 
 use crate::call::Failure;
-use crate::checking::{options, write};
+use crate::checking::{options, refuse_read_only, write};
 use crate::constants::MINIMUM;
 use crate::settings;
 use crate::watch::Watching;
@@ -25,6 +25,7 @@ pub(crate) fn resize(
     undo: Option<&Path>,
     watching: &Watching,
 ) -> Result<u64, Failure> {
+    refuse_read_only(device)?;
     let block_size = u64::from(primary_superblock(&**device)?.block_size().bytes());
     if bytes != u64::from(MINIMUM) {
         let device = watching.over(device);
@@ -35,7 +36,8 @@ pub(crate) fn resize(
     let rounds = if undo.is_some() { 1 } else { ROUNDS_MAX };
     for _ in 1..rounds {
         // The rounds before are written: what is left to do is less, and can be left.
-        match once(device, Size::Minimum, None, watching) {
+        watching.may_end_again();
+        match once(&watching.over(device), Size::Minimum, None, watching) {
             Ok(again) if again < blocks => blocks = again,
             _ => break,
         }
@@ -84,10 +86,8 @@ pub(crate) fn tune(
 ) -> Result<(), Failure> {
     let superblock = primary_superblock(&**device)?;
     let (settings, undo) = settings::of_tune(given, &superblock)?;
+    refuse_read_only(device)?;
     let plan = planned(device, &settings, watching)?;
-    if plan.changes.is_empty()? {
-        return Ok(());
-    }
     write(&plan, undo.as_deref(), watching)
 }
 
@@ -117,10 +117,8 @@ pub(crate) fn add_journal(
             format!("{major}:{minor} is no number of a device: as stat(2) has it in st_rdev");
         return Err(Failure::invalid(text));
     }
-    if journal.is_read_only() {
-        let name = journal.name();
-        return Err(extant::DeviceError::ReadOnly { device: name }.into());
-    }
+    refuse_read_only(device)?;
+    refuse_read_only(journal)?;
     let before = primary_superblock(&**device)?;
     if before.has_compat(Compat::HAS_JOURNAL) {
         if before.has_external_journal() && tune::holds_journal_of(&**journal, &before) {
@@ -151,6 +149,7 @@ pub(crate) fn remove_journal(
     journal: Option<&SharedDevice>,
     watching: &Watching,
 ) -> Result<(), Failure> {
+    refuse_read_only(device)?;
     let before = primary_superblock(&**device)?;
     if !before.has_external_journal() {
         return Err(Failure::refused(
@@ -163,10 +162,7 @@ pub(crate) fn remove_journal(
                 "the device holds another journal than that of the file system",
             ));
         }
-        if journal.is_read_only() {
-            let name = journal.name();
-            return Err(extant::DeviceError::ReadOnly { device: name }.into());
-        }
+        refuse_read_only(journal)?;
     }
     let settings = Settings {
         features: vec![(Feature::Compat(Compat::HAS_JOURNAL), false)],

@@ -140,6 +140,11 @@ impl Watching {
         Ok(())
     }
 
+    /// Says that what follows may end before it is done, as what came before it is.
+    pub(crate) fn may_end_again(&self) {
+        self.stop.is_too_late.store(false, Ordering::Relaxed);
+    }
+
     /// A part of the work begins that has so many units.
     pub(crate) fn begin(&self, what: &'static CStr, total: u64) {
         {

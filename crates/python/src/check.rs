@@ -120,7 +120,7 @@ fn mend(
         }
         done => done?,
     };
-    if dry_run || plan.fixes_count == 0 {
+    if dry_run || plan.changes.is_empty()? {
         return Ok(plan);
     }
     plan.may_be_written()?;

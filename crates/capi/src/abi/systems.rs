@@ -63,9 +63,14 @@ unsafe fn journal_of(options: &Options) -> Option<SharedDevice> {
 pub unsafe extern "C" fn extant_close(fs: *mut Fs) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| match unsafe { taken(fs) }.map(|fs| *fs) {
-        // What is not committed is forgotten.
-        Some(Fs(_, Some(_), _)) | None => Ok(()),
+        // What is not committed is forgotten, however closing goes: files that are still open
+        // change nothing any more, and say so.
+        Some(Fs(fs, Some(_), _)) => {
+            let _ = fs.close();
+            Ok(())
+        }
         Some(fs) => Ok(fs.0.close()?),
+        None => Ok(()),
     })
 }
 

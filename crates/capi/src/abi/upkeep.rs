@@ -189,6 +189,7 @@ pub unsafe extern "C" fn extant_minimum(
 ) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| unsafe {
+        put(bytes, 0)?;
         let watching = Watching::new(sized(watch)?);
         put(bytes, tuning::minimum(&object(device)?.0, &watching)?)
     })

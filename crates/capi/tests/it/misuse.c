@@ -38,6 +38,56 @@ static int too_much(void *user, uint64_t *bytes)
     return 0;
 }
 
+/* What a transaction did is forgotten, and a file that is left open says so. */
+static int transaction(const char *image)
+{
+    struct extant_options options = { .size = sizeof options, .flags = EXTANT_TRANSACTION };
+    struct extant_stat stat;
+    extant_file *file;
+    extant_fs *fs;
+    char content[3];
+
+    if (extant_open(image, &options, &fs) != 0 ||
+        extant_file_open(fs, "/left", EXTANT_O_READ | EXTANT_O_WRITE | EXTANT_O_CREATE, 0644, &file) != 0 ||
+        extant_file_write(file, "abc", 3, 0) != 3 || extant_close(fs) != 0)
+        return 1;
+    if (extant_file_read(file, content, 3, 0) != 3 || memcmp(content, "abc", 3) != 0)
+        return 2;
+    if (extant_file_write(file, "d", 1, 3) != -EROFS || extant_file_truncate(file, 0) != -EROFS)
+        return 3;
+    extant_file_close(file);
+    if (extant_open(image, NULL, &fs) != 0 || extant_stat(fs, "/left", &stat) != -ENOENT)
+        return 4;
+    return extant_close(fs);
+}
+
+/* What cannot be written to is refused at once, and no undo file is left. */
+static int reading_only(const char *image)
+{
+    static const char undo[] = "nowhere/undo";
+    static const char *const label[] = { "label=x", "undo=nowhere/undo", NULL };
+    extant_device *device;
+    extant_report *report;
+    int results[6];
+    size_t i;
+
+    if (extant_device_open(image, NULL, &device) != 0)
+        return 1;
+    results[0] = extant_tune(device, label, NULL);
+    results[1] = extant_resize(device, EXTANT_MINIMUM, NULL, NULL);
+    results[2] = extant_resize_with_undo(device, EXTANT_MINIMUM, undo, NULL, NULL);
+    results[3] = extant_repair(device, 0, undo, NULL, &report);
+    results[4] = extant_add_journal(device, device, 1, 1, NULL);
+    results[5] = extant_remove_journal(device, NULL, NULL);
+    for (i = 0; i < sizeof results / sizeof *results; i++)
+        if (results[i] != -EROFS)
+            return 2;
+    if (strstr(extant_message(), "a part of the changes") != NULL)
+        return 3;
+    extant_device_close(device);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct extant_options options = { .size = 3 };
@@ -49,6 +99,7 @@ int main(int argc, char **argv)
     static const char *const no_value[] = { "label", NULL };
     static const char *const unknown[] = { "colour=red", NULL };
     static const char *const wrong[] = { "size=large", NULL };
+    static const char *const size[] = { "size=8M", NULL };
     static const char *const both[] = { "size=8M", "headroom=1M", NULL };
     struct extant_stat stat;
     struct extant_acl_entry entry;
@@ -112,6 +163,10 @@ int main(int argc, char **argv)
         return 11;
     if (extant_close(fs) != 0 || extant_close(NULL) != 0 || extant_commit(NULL) != 0)
         return 6;
+    if (transaction(argv[1]) != 0 || reading_only(argv[1]) != 0)
+        return 12;
+    REFUSED(extant_mkfs("", no_value, NULL));
+    REFUSED(extant_mkfs("", size, NULL));
 
     REFUSED(extant_device_open(NULL, NULL, &device));
     REFUSED(extant_device_from_fd(-1, NULL, &device));
@@ -145,6 +200,7 @@ int main(int argc, char **argv)
     REFUSED(extant_add_journal(device, device, 1 << 12, 0, NULL));
     REFUSED(extant_remove_journal(NULL, device, NULL));
     REFUSED(extant_repair(device, 64, NULL, NULL, &report));
+    REFUSED(extant_minimum(device, NULL, NULL));
     REFUSED(extant_token_new(NULL));
     if (extant_report_summary(NULL) != NULL || extant_report_entry(NULL, 0, 0) != NULL)
         return 9;

@@ -10,6 +10,7 @@
  *   upkeep tune IMAGE [NAME=VALUE...]
  *   upkeep get IMAGE NAME               prints a setting
  *   upkeep end IMAGE                    ends checks, by a token and by what progress returns
+ *   upkeep rounds IMAGE                 makes it as small as one round does, and ends the next; prints the new size
  *
  * Failures are printed with their numbers, and the program exits with 1.
  */
@@ -227,6 +228,32 @@ static void end(const char *image)
     extant_device_close(device);
 }
 
+/* Ends work once the file system has another size than at first. */
+static int end_when_smaller(void *user, const char *what, uint64_t done, uint64_t total)
+{
+    static char first[32], now[32];
+    char *to = first[0] == 0 ? first : now;
+    int64_t length = extant_setting(user, "blocks", to, sizeof first - 1);
+
+    (void)what, (void)done, (void)total;
+    if (length < 0)
+        exit(17);
+    to[length] = 0;
+    return now[0] != 0 && strcmp(first, now) != 0;
+}
+
+static void rounds(const char *image)
+{
+    struct extant_watch watch = { .size = sizeof watch, .progress = end_when_smaller };
+    extant_device *device = open_device(image, EXTANT_WRITABLE);
+    uint64_t bytes;
+
+    watch.user = device;
+    check(extant_resize(device, EXTANT_MINIMUM, &watch, &bytes), "resize");
+    printf("%" PRIu64 "\n", bytes);
+    extant_device_close(device);
+}
+
 int main(int argc, char **argv)
 {
     extant_device *device;
@@ -245,6 +272,8 @@ int main(int argc, char **argv)
         memory(image);
     } else if (strcmp(what, "end") == 0) {
         end(image);
+    } else if (strcmp(what, "rounds") == 0) {
+        rounds(image);
     } else if (strcmp(what, "check") == 0) {
         device = open_device(image, 0);
         check(extant_check(device, 0, NULL, &report), "check");

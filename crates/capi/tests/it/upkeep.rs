@@ -265,6 +265,24 @@ fn a_program_in_c_tells_what_is_damaged_from_what_is_none() {
         "{said}"
     );
     assert!(desk.ok("check", &damaged, &[]).contains("clean 0"));
+    // One that was cut short, also where the rest cannot be judged without what is missing.
+    mke2fs(&damaged, 32 << 20, &["-t", "ext4"]);
+    let file = fs::File::options().write(true).open(&damaged).unwrap();
+    for mib in [31, 16, 4, 1] {
+        file.set_len(mib << 20).unwrap();
+        let said = desk.ok("check", &damaged, &[]);
+        assert!(said.contains("finding device-too-short"), "{mib}: {said}");
+        assert!(said.contains("clean 0"), "{mib}: {said}");
+        for (what, arguments) in [
+            ("repair", vec!["0"]),
+            ("tune", vec!["label=x"]),
+            ("resize", vec!["0"]),
+            ("minimum", vec![]),
+        ] {
+            let said = desk.fails(what, &damaged, &arguments);
+            assert!(said.contains("error 117 kind 4"), "{mib}: {said}");
+        }
+    }
 }
 
 #[test]
@@ -281,6 +299,59 @@ fn a_program_in_c_ends_work() {
             "{said}"
         );
     }
+}
+
+/// At whatever point long work is ended, it says so and has changed nothing; a device that fails is
+/// told from that.
+#[test]
+fn work_of_a_program_in_c_is_ended_at_every_point() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let library = libraries().join("libextant_capi.a");
+    let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/ending.c");
+    compile(&source, &path("ending"), &link);
+    fs::create_dir(path("tree")).unwrap();
+    for number in 0..60 {
+        fs::write(path(&format!("tree/{number}")), vec![number; 9000]).unwrap();
+    }
+    let tree = path("tree");
+    let options = ["-t", "ext4", "-d", tree.to_str().unwrap()];
+    mke2fs(&path("sound"), 12 << 20, &options);
+    mke2fs(&path("small"), 8 << 20, &options);
+    fs::copy(path("sound"), path("damaged")).unwrap();
+    debugfs_write(&path("damaged"), &["sif /7 links_count 5"]);
+    let said = tool(path("ending").to_str().unwrap())
+        .args([path("sound"), path("small"), path("damaged")])
+        .ok()
+        .text();
+    for (what, ways) in [
+        ("make", "ended failed"),
+        ("check", "refused ended failed"),
+        ("repair", "refused ended failed"),
+        ("grow", "refused ended failed"),
+        ("minimum", "refused ended failed"),
+        ("uuid", "refused ended failed"),
+        ("journal", "refused ended failed"),
+        ("bulk", "failed"),
+    ] {
+        assert!(said.contains(&format!("{what}: {ways}\n")), "{said}");
+    }
+}
+
+/// The rounds of the smallest size can be ended too: what the last one made of it is what is told.
+#[test]
+fn a_program_in_c_ends_the_rounds_of_the_smallest_size() {
+    let desk = Desk::new();
+    let image = desk.path("disk.img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let number = |text: String| text.trim().parse::<u64>().unwrap();
+    let minimum = number(desk.ok("minimum", &image, &[]));
+    let first = number(desk.ok("rounds", &image, &[]));
+    assert!(first > minimum && first < 64 << 20, "{first}, {minimum}");
+    assert_eq!(dumpe2fs_header(&image).number("Block count") * 1024, first);
+    assert_clean(&image);
+    assert_eq!(number(desk.ok("resize", &image, &["0"])), minimum);
 }
 
 #[test]
@@ -305,7 +376,11 @@ fn a_program_in_c_takes_back_what_it_tuned_and_resized() {
     // Where nothing changes there is nothing to keep.
     desk.ok("tune", &image, &["label=before", &format!("undo={kept}")]);
     desk.ok("repair", &image, &["0", kept]);
+    let same = (64_u64 << 20).to_string();
+    assert_eq!(desk.ok("resize", &image, &[&same, kept]).trim(), same);
     assert!(!undo.exists() && fs::read(&image).unwrap() == before);
+    assert_eq!(desk.ok("resize", &image, &[&same]).trim(), same);
+    assert!(fs::read(&image).unwrap() == before);
     for bytes in [32 << 20, 0] {
         let smaller = desk.ok("resize", &image, &[&bytes.to_string(), kept]);
         let smaller: u64 = smaller.trim().parse().unwrap();
@@ -314,6 +389,24 @@ fn a_program_in_c_takes_back_what_it_tuned_and_resized() {
             "{smaller}"
         );
         assert_clean(&image);
+        // It is as small as that already, so that an undo file would be of nothing.
+        let now = fs::read(&image).unwrap();
+        let again = desk.path("again");
+        let bytes = if bytes == 0 { 0 } else { smaller };
+        desk.ok(
+            "resize",
+            &image,
+            &[&bytes.to_string(), again.to_str().unwrap()],
+        );
+        if fs::read(&image).unwrap() == now {
+            assert!(!again.exists(), "{bytes}: an undo file of nothing");
+        } else {
+            // The first round may have left room for another one.
+            assert_eq!(bytes, 0);
+            desk.ok("revert", &image, &[again.to_str().unwrap()]);
+        }
+        let _ = fs::remove_file(&again);
+        assert!(fs::read(&image).unwrap() == now);
         revert();
     }
     assert_clean(&image);
