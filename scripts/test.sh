@@ -51,7 +51,9 @@ step "the stable library"
 for feature in check mkfs tar; do
     cargo check --locked -p extant --features "$feature"
 done
-cargo check --locked -p extant-capi --no-default-features
+for package in extant-capi extant-cli; do
+    cargo check --locked -p "$package" --no-default-features
+done
 
 # What a registry would get, and licences of what it depends on.
 step "packages"

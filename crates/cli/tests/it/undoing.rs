@@ -274,6 +274,83 @@ fn what_cannot_be_kept_is_not_done() {
     mount.unmount();
 }
 
+/// No undo file, and not a single write: the time of the image stays too.
+#[test]
+fn what_asks_for_nothing_new_writes_nothing() {
+    let place = Place::new();
+    let image = place.arg("disk.img");
+    let undo = place.arg("undo");
+    let uuid = "12345678-9abc-def0-1234-56789abcdef0";
+    let once = format!("--uuid={uuid}");
+    let times = |image: &str| {
+        let about = fs::metadata(image).unwrap();
+        (about.modified().unwrap(), about.len())
+    };
+    for features in [
+        "",
+        "quota,project",
+        "^metadata_csum",
+        "^has_journal",
+        "orphan_file",
+    ] {
+        let made = [
+            "-t", "ext4", "-b", "1024", "-L", "same", "-U", uuid, "-m", "5",
+        ];
+        let _ = fs::remove_file(&image);
+        mke2fs(
+            Path::new(&image),
+            24 << 20,
+            &[&made[..], &["-O", features]].concat(),
+        );
+        // What mke2fs leaves to be counted is counted.
+        e2fsck(Path::new(&image), &["-fy"]);
+        let label = ["tune", &image, "--label=same"];
+        let tuned: &[&[&str]] = &[
+            &label,
+            &["tune", &image, &once],
+            &[
+                "tune",
+                &image,
+                "--reserved-percent=5",
+                "--errors=continue",
+                "--max-mounts=-1",
+            ],
+            &[
+                "tune",
+                &image,
+                "--features=extent,^bigalloc",
+                "--inode-size=256",
+            ],
+            &["resize", &image],
+            &["resize", &image, "24M"],
+            &["repair", &image],
+        ];
+        // The first of each may round what mke2fs has chosen otherwise.
+        for command in tuned {
+            extant(*command).ok();
+        }
+        let judge = |command: &[&str]| {
+            let (before, was) = (fs::read(&image).unwrap(), times(&image));
+            for undoes in [false, true] {
+                let end: &[&str] = if undoes { &["--undo", &undo] } else { &[] };
+                extant([command, end].concat()).ok();
+                let name = format!("{features:?} {command:?} {end:?}");
+                assert!(fs::read(&image).unwrap() == before, "{name}: it is changed");
+                assert_eq!(times(&image), was, "{name}: it is written to");
+                assert!(
+                    !Path::new(&undo).exists(),
+                    "{name}: an undo file of nothing"
+                );
+            }
+        };
+        for command in tuned {
+            judge(command);
+        }
+        extant(["resize", "--minimum", &image]).ok();
+        judge(&["resize", "--minimum", &image]);
+    }
+}
+
 #[test]
 fn an_undo_file_is_of_one_image_and_of_a_command_that_changes_it() {
     let place = Place::new();
