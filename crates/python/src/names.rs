@@ -77,7 +77,16 @@ impl Names {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Name<'_>> {
-        (0..self.entries.len()).filter_map(|index| self.get(index))
+        let mut start = 0;
+        self.entries.iter().filter_map(move |entry| {
+            let name = self.bytes.get(start..entry.end);
+            start = entry.end;
+            name.map(|bytes| Name {
+                bytes,
+                ino: entry.ino,
+                file_type: entry.file_type,
+            })
+        })
     }
 }
 

@@ -81,6 +81,17 @@ impl Shared {
         self.python.map_or(Ok(()), Busy::refuse)
     }
 
+    /// Refuses what [`fs`](Self::fs) refuses, for a call that has what it needs already.
+    pub(crate) fn check_open(&self) -> PyResult<()> {
+        self.check_reentry()?;
+        if self.is_closed() {
+            return Err(PyValueError::new_err(
+                "I/O operation on a closed file system",
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.fs.is_none()

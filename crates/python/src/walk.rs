@@ -1,14 +1,16 @@
 //! `os.walk`.
 
-use crate::ahead::{Ahead, PLANNED};
+use crate::ahead::{Ahead, Job};
 use crate::call::outside;
-use crate::names::Names;
+use crate::error::{Failure, Kind};
+use crate::names::{Name, Names};
 use crate::path::{ImagePath, Text, bytes_of, give, join};
 use crate::volume::Shared;
 use extant::{FileType, Filesystem, NameReader};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -35,6 +37,7 @@ struct State {
     steps: Vec<Step>,
     /// How many directories were entered.
     entered: usize,
+    seen: Seen,
     /// What reads those that come next.
     ahead: Option<Ahead>,
     /// The directory given out last, whose list of directories the caller may have changed.
@@ -44,29 +47,83 @@ struct State {
 #[derive(Debug)]
 struct Given {
     path: Vec<u8>,
+    depth: usize,
     dirs: Py<PyList>,
-    below: Below,
+    listed: Listed,
 }
 
 #[derive(Debug)]
-enum Step {
+pub(crate) enum Step {
     Enter(Dir),
+    /// As `Enter`, and a thread may have read it.
+    Planned(Arc<Job>),
     Give(Py<PyTuple>),
 }
 
-/// A directory that is to be entered.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Dir {
-    pub(crate) path: Vec<u8>,
-    /// Its number, where it stays the same and the caller cannot have meant another.
-    pub(crate) ino: Option<u32>,
+/// The directory that is entered now.
+enum Next {
+    Alone(Dir),
+    Planned(Arc<Job>),
 }
 
-/// What is known about the directories in a directory.
+impl Next {
+    fn dir(&self) -> &Dir {
+        match self {
+            Self::Alone(dir) => dir,
+            Self::Planned(job) => job.dir(),
+        }
+    }
+
+    fn into_path(self) -> Vec<u8> {
+        match self {
+            Self::Alone(dir) => dir.path,
+            Self::Planned(job) => job.dir().path.clone(),
+        }
+    }
+}
+
+impl State {
+    /// Gives memory back, to be used again.
+    fn give_back(&mut self, given: Given) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.give_back(given.listed);
+        }
+    }
+}
+
+/// A directory that is to be entered.
 #[derive(Debug, Default)]
-struct Below {
-    inos: HashMap<Vec<u8>, u32>,
-    links: HashSet<Vec<u8>>,
+pub(crate) struct Dir {
+    pub(crate) path: Vec<u8>,
+    /// Its number, or 0 where that is not known or may be reached again: behind a link.
+    pub(crate) ino: u32,
+    /// How many directories of the walk it lies in.
+    depth: usize,
+    /// Its number stays the same, and the caller cannot have meant another directory.
+    is_still: bool,
+}
+
+/// The directories that were entered. In a damaged file system one may lie in itself, or in two
+/// others: to enter it again could go on for ever.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Those of a file system that nobody changes.
+    all: HashSet<u32>,
+    /// Elsewhere those that the directory lies in alone: others may have been moved.
+    around: Vec<u32>,
+}
+
+impl Seen {
+    /// Whether a directory with this number may be entered.
+    fn enter(&mut self, dir: &Dir, ino: u32) -> bool {
+        if dir.is_still {
+            return ino == 0 || self.all.insert(ino);
+        }
+        self.around.truncate(dir.depth);
+        let is_new = ino == 0 || !self.around.contains(&ino);
+        self.around.push(ino);
+        is_new
+    }
 }
 
 /// Directories that a walk enters before a thread reads ahead of it.
@@ -79,13 +136,14 @@ pub(crate) struct Listed {
     /// For each name, whether it leads to a directory.
     is_dir: Vec<bool>,
     dirs: usize,
-    below: Below,
+    /// Which names are links to directories.
+    links: Vec<usize>,
 }
 
 impl Listed {
     /// How much memory it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.names.memory()
+        self.names.memory() + self.is_dir.capacity()
     }
 
     /// The names of directories, or those of all other files.
@@ -95,6 +153,9 @@ impl Listed {
         } else {
             self.is_dir.len() - self.dirs
         };
+        if count == 0 {
+            return Ok(PyList::empty(py));
+        }
         let mut names = self
             .names
             .iter()
@@ -106,6 +167,17 @@ impl Listed {
             py,
             (0..count).map(|_| names.next().unwrap_or(Text(b"", is_bytes))),
         )
+    }
+
+    /// The names of directories, the last first, and whether they are links.
+    fn dirs_from_the_last(&self) -> impl Iterator<Item = (Name<'_>, bool)> {
+        let of_dirs = self.is_dir.iter().enumerate().rev();
+        of_dirs
+            .filter(|(_, is_dir)| **is_dir)
+            .filter_map(|(at, _)| {
+                let is_link = self.links.binary_search(&at).is_ok();
+                self.names.get(at).map(|name| (name, is_link))
+            })
     }
 
     /// Reads a directory into the memory of another, which is not needed any more.
@@ -131,48 +203,60 @@ impl Listed {
     fn clear(&mut self) {
         self.names.clear();
         self.is_dir.clear();
-        self.below = Below::default();
+        self.links.clear();
     }
 
     /// Reads the names of a directory by its number. Returns `false` if that cannot be: why is
     /// said where it is read by its path.
     fn by_number(&mut self, reader: &mut NameReader, dir: &Dir) -> bool {
-        dir.ino.is_some_and(|ino| {
-            let read = reader.for_each_name(ino, as_path(&dir.path), |name, ino, file_type| {
-                self.names.push(name, ino, file_type);
-                ControlFlow::Continue(())
-            });
-            read.is_ok()
-        })
+        if dir.ino == 0 || !dir.is_still || dir.depth == 0 {
+            return false;
+        }
+        let read = reader.for_each_name(dir.ino, as_path(&dir.path), |name, ino, file_type| {
+            self.names.push(name, ino, file_type);
+            ControlFlow::Continue(())
+        });
+        read.is_ok()
     }
 
     /// Finds out which names lead to directories.
     fn look(&mut self, fs: &Filesystem, path: &[u8]) {
-        let (names, below) = (&self.names, &mut self.below);
-        let is_dir = names.iter().map(|name| match name.file_type {
-            Some(FileType::Directory) => {
-                below.inos.insert(name.bytes.to_vec(), name.ino);
-                true
-            }
-            Some(FileType::Symlink) | None => {
-                let at = join(path, name.bytes);
-                let is_dir = fs.metadata(as_path(&at)).is_ok_and(|found| found.is_dir());
-                let is_link = || match name.file_type {
-                    Some(_) => true,
-                    None => fs
-                        .symlink_metadata(as_path(&at))
-                        .is_ok_and(|found| found.is_symlink()),
-                };
-                if is_dir && is_link() {
-                    below.links.insert(name.bytes.to_vec());
+        let (names, links) = (&self.names, &mut self.links);
+        let is_dir = names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| match name.file_type {
+                Some(FileType::Directory) => true,
+                Some(FileType::Symlink) | None => {
+                    let at = join(path, name.bytes);
+                    let is_dir = fs.metadata(as_path(&at)).is_ok_and(|found| found.is_dir());
+                    let is_link = || match name.file_type {
+                        Some(_) => true,
+                        None => fs
+                            .symlink_metadata(as_path(&at))
+                            .is_ok_and(|found| found.is_symlink()),
+                    };
+                    if is_dir && is_link() {
+                        links.push(n);
+                    }
+                    is_dir
                 }
-                is_dir
-            }
-            Some(_) => false,
-        });
+                Some(_) => false,
+            });
         self.is_dir.extend(is_dir);
         self.dirs = self.is_dir.iter().filter(|is_dir| **is_dir).count();
     }
+}
+
+/// The bytes of a name in a list of the caller's.
+fn name_of<'a>(name: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    let Ok(text) = name.cast::<PyString>() else {
+        return Ok(Cow::Borrowed(name.cast::<PyBytes>()?.as_bytes()));
+    };
+    Ok(match text.to_str() {
+        Ok(utf8) => Cow::Borrowed(utf8.as_bytes()),
+        Err(_) => Cow::Owned(bytes_of(text)?),
+    })
 }
 
 fn as_path(bytes: &[u8]) -> &Path {
@@ -196,7 +280,8 @@ impl Walk {
             state: Mutex::new(Some(State {
                 steps: vec![Step::Enter(Dir {
                     path: top.bytes().to_vec(),
-                    ino: None,
+                    is_still: shared.is_still(),
+                    ..Dir::default()
                 })],
                 ..State::default()
             })),
@@ -214,49 +299,114 @@ impl Walk {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
     }
 
-    /// Plans to enter the directories of a list.
-    fn enter(
-        &self,
-        steps: &mut Vec<Step>,
-        path: &[u8],
-        dirs: &Bound<'_, PyList>,
-        below: &Below,
-    ) -> PyResult<()> {
-        for dir in dirs.iter().rev() {
-            let name = if let Ok(text) = dir.cast::<PyString>() {
-                bytes_of(text)?
-            } else {
-                dir.cast::<PyBytes>()?.as_bytes().to_vec()
+    /// Plans to enter the directories of a list, and returns how many these are.
+    fn enter(&self, py: Python<'_>, steps: &mut Vec<Step>, given: &Given) -> PyResult<usize> {
+        let (before, depth) = (steps.len(), given.depth + 1);
+        // The caller seldom changes the list. Where it is another one, names are looked for.
+        let mut expected = given.listed.dirs_from_the_last();
+        let mut others: Option<HashMap<&[u8], (Name<'_>, bool)>> = None;
+        for dir in given.dirs.bind(py).iter().rev() {
+            let name = name_of(&dir)?;
+            let known = match &others {
+                Some(others) => others.get(&*name).copied(),
+                None => match expected.next() {
+                    Some(next) if next.0.bytes == &*name => Some(next),
+                    _ => {
+                        let all = given.listed.dirs_from_the_last();
+                        let others = others.insert(all.map(|dir| (dir.0.bytes, dir)).collect());
+                        others.get(&*name).copied()
+                    }
+                },
             };
-            if self.follow_links || !below.links.contains(&name) {
-                let ino = below.inos.get(&name).copied();
-                steps.push(Step::Enter(Dir {
-                    path: join(path, &name),
-                    ino: ino.filter(|_| self.shared.is_still()),
-                }));
+            if known.is_some_and(|(_, is_link)| is_link) && !self.follow_links {
+                continue;
             }
+            let ino = match known {
+                Some((known, false)) => known.ino,
+                _ => 0,
+            };
+            steps.push(Step::Enter(Dir {
+                path: join(&given.path, &name),
+                ino,
+                depth,
+                is_still: self.shared.is_still(),
+            }));
         }
-        Ok(())
+        Ok(steps.len() - before)
     }
 
-    /// Has a thread read the directories that come next, where nothing can change them.
-    fn go_ahead(&self, state: &mut State, fs: &Filesystem, now: &Dir) {
+    /// Has a thread read the directories that come next, where nothing can change them. So many of
+    /// the last steps are `new`. Returns what was read of the one that is entered now.
+    fn go_ahead(
+        &self,
+        state: &mut State,
+        now: &Next,
+        new: usize,
+    ) -> PyResult<Option<extant::Result<Listed>>> {
+        state.entered += 1;
         if state.ahead.is_none() && state.entered == ALONE {
-            state.ahead = self.shared.read_ahead(fs);
+            let fs = self.shared.fs()?;
+            state.ahead = self.shared.read_ahead(&fs);
         }
         state.ahead = state.ahead.take().filter(Ahead::is_here);
-        let Some(ahead) = &state.ahead else {
-            return;
+        let Some(ahead) = &mut state.ahead else {
+            return Ok(None);
         };
-        let next = || {
-            state.steps.iter().rev().filter_map(|step| match step {
-                Step::Enter(dir) => Some(dir),
-                Step::Give(_) => None,
-            })
+        let ready = match now {
+            Next::Planned(job) => ahead.take(job),
+            Next::Alone(_) => None,
         };
-        if ahead.len() < PLANNED / 4 || !next().next().is_none_or(|first| ahead.knows(first)) {
-            ahead.plan(now, next());
+        ahead.plan(&mut state.steps, new);
+        Ok(ready)
+    }
+
+    /// Refuses to enter a directory once more, which only damage leads to.
+    fn check(&self, py: Python<'_>, seen: &mut Seen, dir: &Dir) -> PyResult<()> {
+        // By way of links it is the caller's own wish.
+        if self.follow_links {
+            return Ok(());
         }
+        let top = (dir.depth == 0).then(|| {
+            let fs = self.shared.fs()?;
+            let ino = outside(py, move || {
+                let found = fs.metadata(as_path(&dir.path));
+                Ok::<_, Failure>(found.map_or(0, |found| found.ino()))
+            })?;
+            Ok::<_, PyErr>(ino)
+        });
+        let ino = top.transpose()?.unwrap_or(dir.ino);
+        if seen.enter(dir, ino) {
+            return Ok(());
+        }
+        let failure = Failure {
+            kind: Kind::Damaged,
+            errno: extant::errno::EUCLEAN,
+            text: "the directory lies in itself, or in two others".to_owned(),
+            path: dir.path.clone(),
+        };
+        Err(failure.raise(py))
+    }
+
+    /// Reads a directory, where that has not been done.
+    fn list(
+        &self,
+        py: Python<'_>,
+        ahead: &mut Option<Ahead>,
+        next: &Next,
+        ready: Option<extant::Result<Listed>>,
+    ) -> PyResult<Listed> {
+        if let Some(listed) = ready {
+            self.shared.check_open()?;
+            return listed.map_err(|e| Failure::from(e).raise(py));
+        }
+        let fs = self.shared.fs()?;
+        let spare = ahead.as_mut().map(Ahead::spare).unwrap_or_default();
+        let ahead = ahead.as_ref();
+        outside(py, move || match (ahead, next) {
+            (Some(ahead), Next::Planned(job)) => ahead.read(&fs, job, spare),
+            (Some(ahead), Next::Alone(dir)) => ahead.read_here(&fs, dir, spare),
+            (None, _) => Listed::read(&fs, &mut fs.name_reader(), next.dir(), spare),
+        })
     }
 
     fn step<'py>(
@@ -264,27 +414,26 @@ impl Walk {
         py: Python<'py>,
         state: &mut State,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let mut new = 0;
         if let Some(given) = state.given.take() {
-            let dirs = given.dirs.bind(py);
-            self.enter(&mut state.steps, &given.path, dirs, &given.below)?;
+            new = self.enter(py, &mut state.steps, &given)?;
+            state.give_back(given);
         }
         loop {
-            let dir = match state.steps.pop() {
+            let next = match state.steps.pop() {
                 None => return Ok(None),
                 Some(Step::Give(tuple)) => return Ok(Some(tuple.into_bound(py))),
-                Some(Step::Enter(dir)) => dir,
+                Some(Step::Enter(dir)) => Next::Alone(dir),
+                Some(Step::Planned(job)) => Next::Planned(job),
             };
-            let fs = self.shared.fs()?;
-            state.entered += 1;
-            self.go_ahead(state, &fs, &dir);
-            let listed = {
-                let (dir, ahead) = (&dir, state.ahead.as_ref());
-                outside(py, move || match ahead {
-                    Some(ahead) => ahead.read(&fs, dir),
-                    None => Listed::read(&fs, &mut fs.name_reader(), dir, Listed::default()),
-                })
-            };
-            let mut listed = match listed {
+            // The first of the new is this one.
+            let ready = self.go_ahead(state, &next, std::mem::take(&mut new).saturating_sub(1))?;
+            let checked = self.check(py, &mut state.seen, next.dir());
+            if let (Err(_), Next::Planned(job), Some(_)) = (&checked, &next, &state.ahead) {
+                job.withdraw();
+            }
+            let listed = checked.and_then(|()| self.list(py, &mut state.ahead, &next, ready));
+            let listed = match listed {
                 Ok(listed) => listed,
                 Err(e) if e.is_instance_of::<PyOSError>(py) => {
                     if let Some(on_error) = &self.on_error {
@@ -295,30 +444,27 @@ impl Walk {
                 Err(e) => return Err(e),
             };
             let dirs = listed.of(py, true, self.is_bytes)?;
-            let files = listed.of(py, false, self.is_bytes)?;
-            let below = std::mem::take(&mut listed.below);
-            let path = dir.path;
-            if let Some(ahead) = &state.ahead {
-                ahead.give_back(listed);
-            }
             let tuple = PyTuple::new(
                 py,
                 [
-                    give(py, &path, self.is_bytes)?,
+                    give(py, &next.dir().path, self.is_bytes)?,
                     dirs.clone().into_any(),
-                    files.into_any(),
+                    listed.of(py, false, self.is_bytes)?.into_any(),
                 ],
             )?;
+            let given = Given {
+                depth: next.dir().depth,
+                path: next.into_path(),
+                dirs: dirs.unbind(),
+                listed,
+            };
             if self.top_down {
-                state.given = Some(Given {
-                    path,
-                    dirs: dirs.unbind(),
-                    below,
-                });
+                state.given = Some(given);
                 return Ok(Some(tuple));
             }
             state.steps.push(Step::Give(tuple.unbind()));
-            self.enter(&mut state.steps, &path, &dirs, &below)?;
+            new = self.enter(py, &mut state.steps, &given)?;
+            state.give_back(given);
         }
     }
 }

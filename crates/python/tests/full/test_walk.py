@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,10 @@ def become(count: int) -> bool:
     return len(threads()) == count
 
 
-def in_order(fs: extant.FileSystem, top: str, topdown: bool) -> Iterator[tuple[str, list[str], list[str]]]:
+Listed = tuple[str, list[str], list[str]]
+
+
+def in_order(fs: extant.FileSystem, top: str, topdown: bool) -> Iterator[Listed]:
     """A walk by `scandir`, ahead of which nothing reads."""
     dirs, files = [], []
     with fs.scandir(top) as entries:
@@ -160,3 +163,137 @@ def test_what_is_written_during_a_walk_is_seen(many: Path, tmp_path: Path) -> No
                 fs.write_bytes(f"{top}/{dirs[0]}/late", b"")
         assert n == -1
         assert threads() == []
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image with more directories than are planned at once: beside each other, and in depth."""
+    path = tmp_path_factory.mktemp("wide") / "wide.img"
+    extant.mkfs(path, 96 << 20, inodes=16384)
+    chance = random.Random(11)
+    with extant.open(path, writable=True) as fs:
+        dirs = [b"/"]
+        for n in range(3000):
+            # Many in few, some of them deep, and names that are no UTF-8.
+            within = chance.choice((dirs[0], dirs[-1], chance.choice(dirs), dirs[len(dirs) // 2]))
+            if within.count(b"/") > 60:
+                within = dirs[1]
+            name = b"d\xff%d" % n if n % 7 == 0 else b"d%d" % n
+            dirs.append(within.rstrip(b"/") + b"/" + name)
+            fs.mkdir(dirs[-1])
+            for m in range(chance.choice((0, 0, 1, 3))):
+                fs.write_bytes(dirs[-1] + b"/f%d" % m, b"")
+    return path
+
+
+@pytest.mark.parametrize("topdown", [True, False])
+def test_more_directories_than_are_planned_come_in_order(wide: Path, topdown: bool) -> None:
+    with extant.open(wide) as fs:
+        expected = list(in_order(fs, "/", topdown))
+        # And `lost+found`.
+        assert len(expected) == 3002
+        assert list(fs.walk("/", topdown=topdown)) == expected
+        raw = [
+            (os.fsencode(top), [*map(os.fsencode, dirs)], [*map(os.fsencode, files)])
+            for top, dirs, files in expected
+        ]
+        assert list(fs.walk(b"/", topdown=topdown)) == raw
+    # There the order is another one, of what may change meanwhile.
+    with extant.open(wide, writable=True) as fs:
+        assert list(fs.walk("/", topdown=topdown)) == list(in_order(fs, "/", topdown))
+
+
+def edited(
+    fs: extant.FileSystem, top: str, edit: Callable[[str, list[str]], None]
+) -> Iterator[str]:
+    """The directories of a walk whose lists are changed, ahead of which nothing reads."""
+    with fs.scandir(top) as entries:
+        dirs = [entry.name for entry in entries if entry.is_dir()]
+    yield top
+    edit(top, dirs)
+    for name in dirs:
+        if fs.isdir(os.path.join(top, name)):
+            yield from edited(fs, os.path.join(top, name), edit)
+
+
+def test_lists_may_be_changed_in_every_way(wide: Path) -> None:
+    def edit(top: str, dirs: list[str]) -> None:
+        chance = random.Random(os.fsencode(top))
+        match chance.randrange(5):
+            case 0:
+                dirs.sort()
+            case 1:
+                dirs.reverse()
+            case 2:
+                del dirs[len(dirs) // 2 :]
+            case 3:
+                dirs[:] = [name for name in dirs if chance.randrange(3)]
+            case _:
+                dirs.insert(chance.randrange(len(dirs) + 1), "not there")
+
+    failed: list[OSError] = []
+    with extant.open(wide) as fs:
+        expected = list(edited(fs, "/", edit))
+        seen = []
+        for top, dirs, _ in fs.walk("/", onerror=failed.append):
+            seen.append(top)
+            edit(top, dirs)
+    assert len(seen) > 100 and seen == expected
+    assert failed and all(isinstance(e, FileNotFoundError) for e in failed)
+
+
+def inode(image: Path, path: str) -> str:
+    with extant.open(image) as fs:
+        return f"<{fs.stat(path).st_ino}>"
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@pytest.mark.parametrize("topdown", [True, False])
+@pytest.mark.parametrize("within", ["/", "/a", "/a/b"])
+def test_a_directory_that_lies_in_itself_ends(
+    tmp_path: Path, within: str, topdown: bool, writable: bool
+) -> None:
+    image = tmp_path / "loop.img"
+    extant.mkfs(image, 8 << 20)
+    with extant.open(image, writable=True) as fs:
+        fs.makedirs("/a/b/c/d")
+        fs.mkdir("/z")
+    run("debugfs", "-w", "-R", f"link {inode(image, within)} /a/b/c/again", image)
+    failed: list[OSError] = []
+    with extant.open(image, writable=writable) as fs:
+        seen = {top for top, _, _ in fs.walk("/", topdown, failed.append)}
+        assert seen == {"/", "/lost+found", "/a", "/a/b", "/a/b/c", "/a/b/c/d", "/z"}
+    assert [type(e) for e in failed] == [extant.DamagedError]
+    assert failed[0].filename == "/a/b/c/again"
+
+
+def test_directories_that_lie_in_several_are_entered_once(tmp_path: Path) -> None:
+    image = tmp_path / "twice.img"
+    extant.mkfs(image, 8 << 20)
+    with extant.open(image, writable=True) as fs:
+        fs.makedirs("/" + "/".join(f"d{n}" for n in range(40)))
+    # Each leads to the next in two ways: so many paths that they have no end.
+    at = ""
+    for n in range(39):
+        at += f"/d{n}"
+        run("debugfs", "-w", "-R", f"link {inode(image, f'{at}/d{n + 1}')} {at}/e{n + 1}", image)
+    failed: list[OSError] = []
+    with extant.open(image) as fs:
+        assert len(list(fs.walk("/", onerror=failed.append))) == 42
+    assert len(failed) == 39
+    assert all(isinstance(e, extant.DamagedError) for e in failed)
+
+
+def test_links_are_followed_where_that_is_wished(tmp_path: Path) -> None:
+    image = tmp_path / "links.img"
+    extant.mkfs(image, 8 << 20)
+    with extant.open(image, writable=True) as fs:
+        fs.makedirs("/a/b")
+        fs.symlink("a", "/link")
+        fs.symlink("nowhere", "/dead")
+    with extant.open(image) as fs:
+        top, dirs, files = next(iter(fs.walk("/")))
+        assert (sorted(dirs), files) == (["a", "link", "lost+found"], ["dead"])
+        assert "/link" not in [top for top, _, _ in fs.walk("/")]
+        followed = sorted(top for top, _, _ in fs.walk("/", followlinks=True))
+        assert followed == ["/", "/a", "/a/b", "/link", "/link/b", "/lost+found"]
