@@ -130,14 +130,7 @@ impl ImageSpec {
         facility::Facility::KernelExt4
             .check()
             .unwrap_or_else(|m| panic!("{m}"));
-        // In memory: a disk that is told of every block of a fragmented file that goes takes seconds
-        // for one of these.
-        let mut prefixed = tempfile::Builder::new();
-        prefixed.prefix("extant-image-");
-        let dir = prefixed
-            .tempdir_in("/dev/shm")
-            .or_else(|_| prefixed.tempdir())
-            .expect("tempdir");
+        let dir = scratch().expect("tempdir");
         let path = dir.path().join("image");
         self.make(&path);
         let mount = KernelMount::mount(&path, Mode::ReadWrite, self.mount_options);
@@ -352,4 +345,21 @@ pub fn corpus() -> Vec<ImageSpec> {
         .dirty(),
     ]);
     specs
+}
+
+/// Bytes that memory has to have free for images to lie there: several tests make one at a time.
+const ROOM: u64 = 2 << 30;
+
+/// A folder for an image: in memory where there is room, as a disk that is told of every block of a
+/// fragmented file that goes takes seconds for one of these.
+fn scratch() -> std::io::Result<tempfile::TempDir> {
+    let mut prefixed = tempfile::Builder::new();
+    prefixed.prefix("extant-image-");
+    let memory = "/dev/shm";
+    let has_room = |found: rustix::fs::StatVfs| found.f_bavail * found.f_frsize >= ROOM;
+    if rustix::fs::statvfs(memory).is_ok_and(has_room) {
+        prefixed.tempdir_in(memory)
+    } else {
+        prefixed.tempdir()
+    }
 }
