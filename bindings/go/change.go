@@ -9,6 +9,7 @@ import "C"
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
 	"syscall"
@@ -141,6 +142,12 @@ func (f *FS) Chmod(name string, mode fs.FileMode) error {
 
 // Lchown changes owner and group, also of a symbolic link itself; -1 leaves one as it is.
 func (f *FS) Lchown(name string, uid, gid int) error {
+	for _, id := range []int{uid, gid} {
+		// In C they have 32 bits.
+		if id < -1 || int64(id) > math.MaxUint32 {
+			return pathError("lchown", name, fs.ErrInvalid)
+		}
+	}
 	return f.change("lchown", name, func(fs *C.extant_fs, name *C.char) C.int {
 		return C.extant_lchown(fs, name, C.uint32_t(uint32(uid)), C.uint32_t(uint32(gid)))
 	})
@@ -148,22 +155,46 @@ func (f *FS) Lchown(name string, uid, gid int) error {
 
 // Chown changes owner and group; -1 leaves one as it is. A symbolic link at the end is followed.
 func (f *FS) Chown(name string, uid, gid int) error {
-	for range 40 {
-		target, err := f.ReadLink(name)
+	target, err := f.withoutLinks(name)
+	if err != nil {
+		return pathError("chown", name, err)
+	}
+	return renamed(f.Lchown(target, uid, gid), "chown")
+}
+
+// withoutLinks gives the name that a file has when every symbolic link on the way to it, and itself,
+// is followed. What is not there stays as it is.
+func (f *FS) withoutLinks(name string) (string, error) {
+	if !fs.ValidPath(name) {
+		return "", fs.ErrInvalid
+	}
+	const most = 40
+	at, links := ".", 0
+	for rest := strings.Split(name, "/"); len(rest) > 0; {
+		next := rest[0]
+		rest = rest[1:]
+		switch next {
+		case "", ".":
+			continue
+		case "..":
+			// No part of at is a link, and above the root is the root.
+			at = path.Dir(at)
+			continue
+		}
+		target, err := f.ReadLink(path.Join(at, next))
 		if err != nil {
-			return f.Lchown(name, uid, gid)
+			at = path.Join(at, next)
+			continue
+		}
+		if links++; links > most {
+			return "", syscall.ELOOP
 		}
 		if strings.HasPrefix(target, "/") {
-			name = path.Clean(target)[1:]
-		} else {
-			name = path.Join(path.Dir(name), target)
+			at = "."
 		}
-		name = strings.TrimLeft(strings.TrimPrefix(path.Clean("/"+name), "/"), "/")
-		if name == "" {
-			name = "."
-		}
+		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return pathError("chown", name, syscall.ELOOP)
+	return at, nil
 }
 
 // Chtimes changes the times of last access and of last change of the content, also of a symbolic

@@ -70,6 +70,9 @@ func (e *Error) Is(target error) bool {
 	return e.Errno.Is(target)
 }
 
+// Unwrap gives the error number, which [errors.As] finds, too.
+func (e *Error) Unwrap() error { return e.Errno }
+
 // call does what C does, and takes over what is said of a failure: that is kept for the thread.
 func call(do func() C.int64_t) (int64, error) {
 	runtime.LockOSThread()

@@ -20,6 +20,7 @@ import (
 type File struct {
 	name    string
 	appends bool
+	syncs   bool         // O_SYNC: durable before a write returns
 	mu      sync.RWMutex // held for reading by calls, for writing by Close
 	handle  *C.extant_file
 	cleanup runtime.Cleanup
@@ -35,7 +36,8 @@ var (
 )
 
 // OpenFile opens a file. flag is what os.OpenFile takes: os.O_RDONLY, os.O_WRONLY or os.O_RDWR with
-// os.O_APPEND, os.O_CREATE, os.O_EXCL, os.O_TRUNC and os.O_SYNC.
+// os.O_APPEND, os.O_CREATE, os.O_EXCL, os.O_TRUNC and os.O_SYNC, by which what is written is durable
+// before Write and WriteAt return.
 func (f *FS) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	var flags C.uint32_t
 	switch flag & syscall.O_ACCMODE {
@@ -48,7 +50,7 @@ func (f *FS) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	default:
 		return nil, pathError("open", name, fs.ErrInvalid)
 	}
-	const known = syscall.O_ACCMODE | syscall.O_APPEND | syscall.O_CREAT | syscall.O_EXCL | syscall.O_TRUNC | syscall.O_CLOEXEC
+	const known = syscall.O_ACCMODE | syscall.O_APPEND | syscall.O_CREAT | syscall.O_EXCL | syscall.O_TRUNC | syscall.O_CLOEXEC | syscall.O_SYNC
 	if flag&^known != 0 {
 		return nil, pathError("open", name, fs.ErrInvalid)
 	}
@@ -69,7 +71,12 @@ func (f *FS) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := &File{name: name, appends: flag&syscall.O_APPEND != 0, handle: handle}
+	file := &File{
+		name:    name,
+		appends: flag&syscall.O_APPEND != 0,
+		syncs:   flag&syscall.O_SYNC != 0,
+		handle:  handle,
+	}
 	file.cleanup = runtime.AddCleanup(file, func(handle *C.extant_file) { C.extant_file_close(handle) }, handle)
 	return file, nil
 }
@@ -212,6 +219,11 @@ func (f *File) writeAt(p []byte, offset int64) (int, error) {
 			return done, pathError("write", f.name, io.ErrShortWrite)
 		}
 		done += int(n)
+	}
+	if f.syncs {
+		if err := f.Sync(); err != nil {
+			return done, renamed(err, "write")
+		}
 	}
 	return done, nil
 }

@@ -152,7 +152,11 @@ func inside(name string) (*C.char, error) {
 	if !fs.ValidPath(name) || strings.ContainsRune(name, 0) {
 		return nil, fs.ErrInvalid
 	}
-	return C.CString("/" + strings.TrimPrefix(name, ".")), nil
+	// Only the root is called so: other names may begin with a dot, too.
+	if name == "." {
+		name = ""
+	}
+	return C.CString("/" + name), nil
 }
 
 // Sync makes everything durable that was done before.
