@@ -15,6 +15,11 @@
 //!
 //! To the engine an exception of a device is a failed transfer. It is kept, and is the cause of the
 //! exception that the call ends with. `KeyboardInterrupt` and the like end the call themselves.
+//!
+//! # Processes
+//!
+//! A process that was forked has a copy of every file system, and none of the threads. What is open
+//! for writing belongs to the process that opened it ([`process`]): both would write to one image.
 
 use crate::error::Failure;
 use pyo3::exceptions::{PyException, PyRuntimeError};
@@ -22,6 +27,8 @@ use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::resume_unwind;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -36,6 +43,20 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// The devices whose Python code this thread runs.
     static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The number of this process, as [`note_process`] learned it.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of this process.
+pub(crate) fn process() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
+}
+
+/// Learns the number of this process: at the start, and in a process that was forked.
+#[pyfunction]
+pub(crate) fn note_process() {
+    PROCESS.store(process::id(), Ordering::Relaxed);
 }
 
 /// Does work of the engine without the GIL.

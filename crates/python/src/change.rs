@@ -52,6 +52,14 @@ fn followed(fs: &Filesystem, path: &Path, follow: bool) -> Result<PathBuf, Failu
     })
 }
 
+/// Whether an error says that there is no such file, and not that it cannot be found out.
+pub(crate) fn is_absence(errno: i32) -> bool {
+    matches!(
+        errno,
+        errno::ENOENT | errno::ENOTDIR | errno::ELOOP | errno::ENAMETOOLONG
+    )
+}
+
 pub(crate) fn access(
     volume: &Volume,
     py: Python<'_>,
@@ -63,10 +71,7 @@ pub(crate) fn access(
         match root.access(path.as_path(), mode) {
             Ok(()) => Ok(true),
             Err(e)
-                if matches!(
-                    e.errno(),
-                    errno::EACCES | errno::ENOENT | errno::ENOTDIR | errno::EROFS
-                ) =>
+                if matches!(e.errno(), errno::EACCES | errno::EROFS) || is_absence(e.errno()) =>
             {
                 Ok(false)
             }

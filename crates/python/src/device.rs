@@ -3,10 +3,11 @@
 //! Such a file has one position, so one transfer at a time is under way. The lock is taken without
 //! the GIL and before it, and so is never waited for by a thread that has the GIL.
 
+use crate::buffer::Memory;
 use crate::call::{Busy, keep};
 use extant::device::{read_gathered, write_gathered};
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult};
-use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::exceptions::{PyException, PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fmt;
@@ -26,8 +27,8 @@ pub(crate) struct PythonFile {
     size: u64,
     is_read_only: bool,
     name: String,
-    /// Held while the file's position is in use.
-    position: Mutex<()>,
+    /// Held while the file's position is in use; whether what is written is known to go there.
+    position: Mutex<bool>,
 }
 
 impl fmt::Debug for PythonFile {
@@ -49,13 +50,21 @@ impl PythonFile {
             }
             Ok(())
         };
+        let io = file.py().import("io")?;
+        if file.is_instance(&io.getattr("TextIOBase")?)? {
+            return Err(PyTypeError::new_err(
+                "the file that the image lies on is open as text: open it with a \"b\" in the mode",
+            ));
+        }
         needs("readable", "open for reading")?;
         needs("seekable", "seekable")?;
         if is_writable {
             needs("writable", "open for writing")?;
+            if appends(file) {
+                return Err(appending("the file that the image lies on"));
+            }
         }
-        file.call_method1("seek", (0, 2))?;
-        let size = file.call_method0("tell")?.extract::<u64>()?;
+        let size = end(file)?;
         let name = file.getattr("name").ok();
         let name = name.and_then(|name| name.str().ok());
         let name = name.map_or_else(|| "the file object".to_owned(), |name| name.to_string());
@@ -64,7 +73,7 @@ impl PythonFile {
             size,
             is_read_only: !is_writable,
             name,
-            position: Mutex::new(()),
+            position: Mutex::new(false),
         })
     }
 
@@ -78,13 +87,13 @@ impl PythonFile {
         op: &'static str,
         offset: u64,
         len: usize,
-        mut work: impl FnMut(Python<'_>, &Bound<'_, PyAny>) -> PyResult<()>,
+        mut work: impl FnMut(Python<'_>, &Bound<'_, PyAny>, &mut bool) -> PyResult<()>,
     ) -> DeviceResult<()> {
-        let held = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         let done = Python::try_attach(|py| {
             let _busy = Busy::with(self.id());
             for _ in 0..INTERRUPTIONS {
-                match work(py, self.file.bind(py)) {
+                match work(py, self.file.bind(py), &mut held) {
                     Err(e) if !e.is_instance_of::<PyException>(py) => keep(py, e),
                     done => return done.map_err(|e| failed(py, e)),
                 }
@@ -101,6 +110,36 @@ impl PythonFile {
             source,
         })
     }
+}
+
+/// How long a file is.
+fn end(file: &Bound<'_, PyAny>) -> PyResult<u64> {
+    file.call_method1("seek", (0, 2))?;
+    file.call_method0("tell")?.extract()
+}
+
+/// Whether all that is written goes to the end of a file, as far as that can be asked.
+fn appends(file: &Bound<'_, PyAny>) -> bool {
+    let is_append =
+        |mode: &str| mode.contains('a') && mode.bytes().all(|letter| b"arwxbt+".contains(&letter));
+    let mode = file.getattr("mode").ok();
+    if mode.is_some_and(|mode| mode.extract::<&str>().is_ok_and(is_append)) {
+        return true;
+    }
+    let flags = || -> PyResult<bool> {
+        let number = file.call_method0("fileno")?;
+        let fcntl = file.py().import("fcntl")?;
+        let flags = fcntl.call_method1("fcntl", (number, fcntl.getattr("F_GETFL")?))?;
+        let append = file.py().import("os")?.getattr("O_APPEND")?;
+        flags.bitand(append)?.is_truthy()
+    };
+    // What has no descriptor is asked by its first write.
+    flags().unwrap_or(false)
+}
+
+fn appending(name: &str) -> PyErr {
+    let text = format!("{name} is open for appending: open it with the mode \"r+b\"");
+    PyErr::new::<PyOSError, _>((extant::errno::EINVAL, text))
 }
 
 /// Keeps an exception, and says what it is to the engine.
@@ -130,13 +169,14 @@ impl BlockDevice for PythonFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         self.check_range("read", offset, buf.len() as u64)?;
         let len = buf.len();
-        self.transfer("read", offset, len, |_, file| {
+        self.transfer("read", offset, len, |_, file, _| {
             file.call_method1("seek", (offset,))?;
             let mut rest = &mut *buf;
             while !rest.is_empty() {
                 let wanted = rest.len().min(PIECE);
                 let read = file.call_method1("read", (wanted,))?;
-                let read = read.cast::<PyBytes>()?.as_bytes();
+                let read = Memory::reading(&read)?;
+                let read = read.bytes();
                 if read.is_empty() || read.len() > wanted {
                     let text = format!("read() gave {} bytes of {wanted}", read.len());
                     return Err(PyErr::new::<PyOSError, _>((extant::errno::EIO, text)));
@@ -151,7 +191,8 @@ impl BlockDevice for PythonFile {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         self.check_writable("write", offset, buf.len() as u64)?;
-        self.transfer("write", offset, buf.len(), |py, file| {
+        self.transfer("write", offset, buf.len(), |py, file, is_known| {
+            let size = if *is_known { 0 } else { end(file)? };
             file.call_method1("seek", (offset,))?;
             let mut rest = buf;
             while !rest.is_empty() {
@@ -163,6 +204,14 @@ impl BlockDevice for PythonFile {
                     return Err(PyErr::new::<PyOSError, _>((extant::errno::EIO, text)));
                 }
                 rest = rest.get(written..).unwrap_or_default();
+            }
+            if !*is_known {
+                // A wrapper around a file that appends does not say so.
+                file.call_method0("flush")?;
+                if end(file)? != size {
+                    return Err(appending(&self.name));
+                }
+                *is_known = true;
             }
             Ok(())
         })
@@ -180,7 +229,7 @@ impl BlockDevice for PythonFile {
         if self.is_read_only {
             return Ok(());
         }
-        self.transfer("flush", 0, 0, |py, file| {
+        self.transfer("flush", 0, 0, |py, file, _| {
             file.call_method0("flush")?;
             // What has a descriptor can be made durable, and the promise is that it is.
             match file.call_method0("fileno") {

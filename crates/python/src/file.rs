@@ -10,6 +10,7 @@ use extant::{File, OpenOptions};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes that are read before it is looked for signals.
@@ -324,19 +325,27 @@ impl RawFile {
     }
 
     fn close(&self) {
-        let_go(self.slot.take());
+        self.release();
     }
 }
 
 impl Drop for RawFile {
     fn drop(&mut self) {
-        if let Some(file) = self.slot.take() {
-            let_go(file);
-        }
+        self.release();
     }
 }
 
 impl RawFile {
+    fn release(&self) {
+        let Some(file) = self.slot.take() else { return };
+        if self.shared.is_foreign() {
+            // Of a file that has no name any more the other process takes the blocks back.
+            let _ = ManuallyDrop::new(file);
+        } else {
+            let_go(file);
+        }
+    }
+
     /// Reads all of it, and closes it.
     pub(crate) fn whole<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let rest = self.rest(py, None)?;

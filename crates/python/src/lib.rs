@@ -45,11 +45,20 @@ mod volume;
 mod walk;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// The part of `extant` that is not written in Python.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    call::note_process();
+    let at_fork = PyDict::new(py);
+    at_fork.set_item(
+        "after_in_child",
+        wrap_pyfunction!(call::note_process, module)?,
+    )?;
+    py.import("os")?
+        .call_method("register_at_fork", (), Some(&at_fork))?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("ImageError", py.get_type::<error::ImageError>())?;
     module.add("NotExt4Error", py.get_type::<error::NotExt4Error>())?;

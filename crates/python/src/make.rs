@@ -65,6 +65,9 @@ pub(crate) fn mkfs<'py>(
     threads: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let invalid = |text: String| PyValueError::new_err(text);
+    if label.contains('\0') {
+        return Err(invalid("embedded null byte in the label".to_owned()));
+    }
     let given = Source::new(image, true)?;
     let is_part = partition.is_some() || offset.is_some() || length.is_some();
     let target = match given.whole_file() {

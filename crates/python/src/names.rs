@@ -136,6 +136,7 @@ impl ScanDir {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<DirEntry>> {
+        self.shared.check_open()?;
         let mut state = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let (names, next) = &mut *state;
         let Some(name) = names.as_ref().and_then(|names| names.get(*next)) else {

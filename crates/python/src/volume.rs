@@ -1,7 +1,7 @@
 //! An open file system: opening, closing, and everything that starts with a path.
 
 use crate::ahead::{Ahead, Desk};
-use crate::call::{Busy, let_go, outside};
+use crate::call::{Busy, let_go, outside, process};
 use crate::error::{Failure, of_image};
 use crate::file::{RawFile, Slot};
 use crate::inodes::Inodes;
@@ -13,9 +13,10 @@ use crate::walk::Walk;
 use crate::{change, inodes};
 use extant::mend::{MendOptions, mend};
 use extant::{Filesystem, MountOptions, OpenOptions, Transaction};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// What tells its device from others, where that is a Python file.
     python: Option<usize>,
     is_writable: bool,
+    /// The process that opened it.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,7 @@ impl Shared {
             }),
             python,
             is_writable,
+            process: process(),
         }
     }
 
@@ -78,7 +82,18 @@ impl Shared {
     }
 
     pub(crate) fn check_reentry(&self) -> PyResult<()> {
+        if self.is_foreign() {
+            return Err(PyRuntimeError::new_err(
+                "the file system is open for writing in the process that opened it, of which this \
+                 one was forked: open the image here when it is closed there",
+            ));
+        }
         self.python.map_or(Ok(()), Busy::refuse)
+    }
+
+    /// Whether this process has but a copy of what another writes to.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_writable && self.process != process()
     }
 
     /// Refuses what [`fs`](Self::fs) refuses, for a call that has what it needs already.
@@ -152,6 +167,10 @@ impl Drop for Shared {
         if closing.fs.is_none() {
             return;
         }
+        if self.is_foreign() {
+            closing.forget();
+            return;
+        }
         let_go(Unclosed(Some(closing)));
     }
 }
@@ -169,6 +188,11 @@ impl Drop for Unclosed {
 }
 
 impl Closing {
+    /// Leaves all of it as it is: to close it is for another process.
+    fn forget(self) {
+        let _ = ManuallyDrop::new(self);
+    }
+
     /// Closes files, then the file system; with `commit` changes of a transaction are made first.
     fn end(self, commit: bool) -> extant::Result<Option<extant::Committed>> {
         for walk in self.walks {
@@ -300,6 +324,12 @@ impl Volume {
         self.shared.is_closed()
     }
 
+    /// Whether this process was forked from that which writes to it.
+    #[getter]
+    fn is_foreign(&self) -> bool {
+        self.shared.is_foreign()
+    }
+
     /// Whether it was opened for writing.
     #[getter]
     fn writable(&self) -> bool {
@@ -309,6 +339,10 @@ impl Volume {
     /// Closes the file system and its files. Everything is durable then, and the image is clean.
     /// What a transaction did is forgotten unless it was committed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.shared.is_foreign() {
+            self.shared.take().forget();
+            return Ok(());
+        }
         self.shared.check_reentry()?;
         let closing = self.shared.take();
         outside(py, move || closing.end(false)).map(drop)
@@ -410,8 +444,19 @@ impl Volume {
     }
 
     /// Whether there is a file; symbolic links are followed.
-    fn exists(&self, py: Python<'_>, path: ImagePath) -> PyResult<bool> {
-        self.with(py, |fs| fs.exists(path.as_path()))
+    fn exists(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let path: ImagePath = match path.extract() {
+            Ok(path) => path,
+            // No file has a null byte in its name.
+            Err(e) if e.is_instance_of::<PyValueError>(py) => {
+                return self.shared.check_open().map(|()| false);
+            }
+            Err(e) => return Err(e),
+        };
+        self.with(py, |fs| match fs.exists(path.as_path()) {
+            Err(e) if change::is_absence(e.errno()) => Ok(false),
+            found => found,
+        })
     }
 
     /// The target of a symbolic link.

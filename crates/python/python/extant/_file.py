@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     else:
         from typing_extensions import Buffer
 
-__all__ = ["BUFFER_SIZE", "FileIO", "wrap"]
+__all__ = ["BUFFER_SIZE", "FileIO", "check_layers", "encoded", "raw_of", "wrap"]
 
 BUFFER_SIZE = 128 << 10
 """Bytes that a buffered file reads and writes at once."""
@@ -142,6 +143,41 @@ class FileIO(io.RawIOBase):
         raise TypeError("cannot pickle 'FileIO' object")
 
 
+def check_layers(
+    binary: bool,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> None:
+    """Refuse what `wrap` would refuse, while nothing is opened."""
+    if buffering == 0 and not binary:
+        raise ValueError("can't have unbuffered text I/O")
+    if index(buffering) > 1:
+        io.BufferedWriter(io.BytesIO(), buffering)
+    if not binary:
+        io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
+
+
+def encoded(data: str, encoding: str | None, errors: str | None, newline: str | None) -> bytes:
+    """The bytes that a file has after text was written to it."""
+    memory = io.BytesIO()
+    text = io.TextIOWrapper(memory, encoding, errors, newline)
+    text.write(data)
+    text.flush()
+    return memory.getvalue()
+
+
+def raw_of(file: io.IOBase) -> io.IOBase:
+    """The file below the layers of `wrap`, as far as they are still there."""
+    for layer in ("buffer", "raw"):
+        try:
+            file = getattr(file, layer, file)
+        except ValueError:
+            break  # It was detached.
+    return file
+
+
 def wrap(
     raw: FileIO,
     binary: bool,
@@ -153,9 +189,7 @@ def wrap(
     """Put the layers over a raw file that `open` puts there."""
     line_buffering = buffering == 1 and not binary
     if buffering == 0:
-        if binary:
-            return raw
-        raise ValueError("can't have unbuffered text I/O")
+        return raw
     size = buffering if buffering > 1 else BUFFER_SIZE
     buffered: io.BufferedRandom | io.BufferedReader | io.BufferedWriter
     if raw.readable() and raw.writable():

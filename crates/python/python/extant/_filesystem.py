@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import atexit
 import io
+import itertools
 import os
 import posixpath
 import stat as modes
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, overload
 from uuid import UUID
 
-from extant._file import FileIO, wrap
+from extant._file import FileIO, check_layers, encoded, raw_of, wrap
 from extant._native import Volume
-from extant._path import Path
+from extant._path import ABSENT, Path
 
 if TYPE_CHECKING:
+    import sys
     from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
     from extant._native import AnyPath, Image, StrPath
+
+    if sys.version_info >= (3, 12):
+        from collections.abc import Buffer
+    else:
+        from typing_extensions import Buffer
 
 __all__ = ["Committed", "Filesystem", "StatVfs", "open", "transaction"]
 
@@ -55,8 +63,10 @@ class Filesystem(Volume):
     Paths begin at its root, with or without a `/`. Any number of threads may use it at once.
     """
 
-    _buffered: weakref.WeakSet[io.IOBase]
+    _files: weakref.WeakSet[io.IOBase]
+    _files_lock: threading.Lock
     _is_transaction: bool
+    _number: int
 
     def __new__(
         cls,
@@ -81,8 +91,10 @@ class Filesystem(Volume):
             mend=mend,
             transaction=transaction,
         )
-        self._buffered = weakref.WeakSet()
+        self._files = weakref.WeakSet()
+        self._files_lock = threading.Lock()
         self._is_transaction = transaction
+        self._number = next(_numbers)
         _open.add(self)
         return self
 
@@ -97,33 +109,54 @@ class Filesystem(Volume):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_transaction and kind is None and not self.closed:
+        if self._is_transaction and kind is None and not (self.closed or self.is_foreign):
             self.commit()
         else:
             self.close()
 
-    def _close_files(self) -> None:
-        """Write what buffers hold, while there is a file system to write it to."""
-        for file in list(self._buffered):
-            file.close()
+    def _close_files(self, keeps: bool) -> None:
+        """Close all files; write what buffers hold if it is to be kept.
+
+        One that fails keeps no other from being written: the first error is raised in the end.
+        """
+        with self._files_lock:
+            files = list(self._files)
+        first: BaseException | None = None
+        for file in files:
+            try:
+                if not keeps:
+                    # What has no open file below it has nothing to write.
+                    raw_of(file).close()
+                file.close()
+            except BaseException as e:
+                first = _first(first, e)
+        if first is not None:
+            raise first
 
     def close(self) -> None:
         """Close the file system and its files: everything is durable then, and the image clean.
 
-        What a transaction did is forgotten unless it was committed.
+        What a transaction did is forgotten unless it was committed. In a process that was forked
+        from the one that writes to the image, nothing is written.
         """
         if self.closed:
             return
         try:
-            if not self._is_transaction:
-                self._close_files()
+            self._close_files(keeps=not (self._is_transaction or self.is_foreign))
         finally:
             super().close()
 
     def commit(self) -> Committed:
-        """Make the changes of a transaction all at once, and close it."""
-        if not self.closed:
-            self._close_files()
+        """Make the changes of a transaction all at once, and close it.
+
+        If that fails, also for a file whose buffer cannot be written, nothing is changed.
+        """
+        if self._is_transaction and not (self.closed or self.is_foreign):
+            try:
+                self._close_files(keeps=True)
+            except BaseException:
+                super().close()
+                raise
         return Committed(*super().commit())
 
     @overload
@@ -184,6 +217,8 @@ class Filesystem(Volume):
         A file that is made gets `permissions`.
         """
         kind, plus, binary = _parse(mode, encoding, errors, newline)
+        # Before a file is emptied or made for a call that fails.
+        check_layers(binary, buffering, encoding, errors, newline)
         raw = self.open_raw(
             path,
             read=kind == "r" or plus,
@@ -201,8 +236,8 @@ class Filesystem(Volume):
         except BaseException:
             file.close()
             raise
-        if kind != "r" or plus:
-            self._buffered.add(wrapped)
+        with self._files_lock:
+            self._files.add(wrapped)
         return wrapped
 
     def path(self, *parts: StrPath) -> Path:
@@ -226,8 +261,14 @@ class Filesystem(Volume):
     ) -> bool:
         try:
             found = self.stat(path, follow_symlinks=follow_symlinks)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        except OSError as e:
+            if e.errno in ABSENT:
+                return False
+            raise
+        except ValueError:
+            if self.closed:
+                raise
+            return False  # A null byte, which no name has.
         return test(found.st_mode)
 
     def makedirs(self, path: AnyPath, mode: int = 0o755, exist_ok: bool = False) -> None:
@@ -276,10 +317,10 @@ class Filesystem(Volume):
                     self.rmdir(below)
         self.rmdir(path)
 
-    def write_bytes(self, path: AnyPath, data: bytes | bytearray | memoryview) -> int:
+    def write_bytes(self, path: AnyPath, data: Buffer) -> int:
         """Make `data` the content of a file, which is made if need be."""
+        view = bytes_of(data)
         with self.open(path, "wb", 0) as file:
-            view = memoryview(data).cast("B")
             done = 0
             while done < len(view):
                 done += file.write(view[done:])
@@ -301,8 +342,10 @@ class Filesystem(Volume):
         newline: str | None = None,
     ) -> int:
         """Make text the content of a file, which is made if need be."""
-        with self.open(path, "w", encoding=encoding, errors=errors, newline=newline) as file:
-            return file.write(data)
+        if not isinstance(data, str):
+            raise TypeError(f"data must be str, not {type(data).__name__}")
+        self.write_bytes(path, encoded(data, encoding, errors, newline))
+        return len(data)
 
     def statvfs(self, path: AnyPath = "/") -> StatVfs:
         """The space and inodes, the same for every path."""
@@ -313,6 +356,22 @@ class Filesystem(Volume):
         """The paths that a pattern stands for, from the root, in the order of names."""
         for found in self.path("/").glob(pattern.lstrip("/")):
             yield str(found)
+
+
+def bytes_of(data: Buffer) -> memoryview:
+    """The memory of what is to be written, byte by byte."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _first(first: BaseException | None, other: BaseException) -> BaseException:
+    """The first of several errors, with a note of the others."""
+    if first is None:
+        return other
+    first.add_note(f"Then there was: {type(other).__name__}: {other}")
+    return first
 
 
 def _text(path: AnyPath) -> str | bytes:
@@ -401,12 +460,22 @@ def transaction(
 
 
 _open: weakref.WeakSet[Filesystem] = weakref.WeakSet()
+_numbers = itertools.count()
 
 
 def _close_all() -> None:
-    """Close what is still open while Python code of file objects can run."""
-    for fs in list(_open):
-        fs.close()
+    """Close what is still open while Python code of file objects can run.
+
+    The last first: it may lie on a file of another.
+    """
+    first: BaseException | None = None
+    for fs in sorted(_open, key=lambda fs: -fs._number):
+        try:
+            fs.close()
+        except BaseException as e:
+            first = _first(first, e)
+    if first is not None:
+        raise first
 
 
 atexit.register(_close_all)

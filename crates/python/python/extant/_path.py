@@ -11,12 +11,21 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import sys
     from collections.abc import Callable, Iterator, Sequence
 
     from extant._filesystem import Filesystem
     from extant._native import Stat, StrPath
 
-__all__ = ["Path"]
+    if sys.version_info >= (3, 12):
+        from collections.abc import Buffer
+    else:
+        from typing_extensions import Buffer
+
+__all__ = ["ABSENT", "Path"]
+
+ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
+"""Numbers of errors that say that there is no such file."""
 
 
 @total_ordering
@@ -182,9 +191,13 @@ class Path:
         try:
             return test(self.stat(follow_symlinks=follow_symlinks).st_mode)
         except OSError as e:
-            if e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if e.errno in ABSENT:
                 return False
             raise
+        except ValueError:
+            if self._fs.closed:
+                raise
+            return False  # A null byte, which no name has.
 
     def samefile(self, other: StrPath) -> bool:
         return self.stat().st_ino == self._fs.stat(other).st_ino
@@ -226,7 +239,7 @@ class Path:
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         return self._fs.read_text(self, encoding, errors)
 
-    def write_bytes(self, data: bytes | bytearray | memoryview) -> int:
+    def write_bytes(self, data: Buffer) -> int:
         return self._fs.write_bytes(self, data)
 
     def write_text(
@@ -373,14 +386,18 @@ def _matches(top: Path, parts: list[str]) -> Iterator[Path]:
 def _names(path: Path) -> list[str]:
     try:
         return sorted(path.fs.listdir(path))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
+    except OSError as e:
+        if e.errno in ABSENT or isinstance(e, PermissionError):
+            return []
+        raise
 
 
 def _directories(path: Path) -> list[Path]:
     try:
         with path.fs.scandir(path) as entries:
             names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
+    except OSError as e:
+        if e.errno in ABSENT or isinstance(e, PermissionError):
+            return []
+        raise
     return [path / name for name in names]

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import io
 import posixpath
+import shutil
 import stat as modes
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem
+from fsspec.core import has_magic  # type: ignore[import-untyped]
 
-from extant._filesystem import Filesystem
+from extant._file import encoded
+from extant._filesystem import Filesystem, bytes_of
+from extant._path import ABSENT
 
 if TYPE_CHECKING:
     from extant._native import Stat
@@ -147,8 +151,10 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         try:
             # What a link leads to is what is read by its name.
             return self._info(path, self.image.stat(at)) | info
-        except FileNotFoundError:
-            return self._info(path, link) | info
+        except OSError as e:
+            if e.errno not in ABSENT:
+                raise
+            return self._info(path, link) | info | {"size": 0}
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -158,10 +164,25 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
             return [found] if detail else [found["name"]]
         names = sorted(self.image.listdir(at))
         below = [posixpath.join(path, name) for name in names]
-        return [self.info(name) for name in below] if detail else below
+        return [self._entry(name) for name in below] if detail else below
+
+    def _entry(self, path: str) -> dict[str, Any]:
+        """The information about an entry of a directory, which does not hide the others."""
+        try:
+            info = self.info(path)
+        except OSError:
+            # What reads it learns what is wrong with it.
+            return {"name": path, "size": 0, "type": "other"}
+        if info["type"] == "directory" and "islink" in info:
+            # Otherwise what is listed recursively could come again and again.
+            info["type"] = "link"
+        return info
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self.image.exists(self._at(self._strip_protocol(path)))
+
+    def lexists(self, path: str, **kwargs: Any) -> bool:
+        return self.image.path(self._at(self._strip_protocol(path))).exists(follow_symlinks=False)
 
     def isdir(self, path: str) -> bool:
         return self.image.isdir(self._at(self._strip_protocol(path)))
@@ -189,8 +210,12 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> io.IOBase:
         if not autocommit:
             raise NotImplementedError("a file of an image is written at once")
-        opened: io.IOBase = self.image.open(self._at(path), mode, block_size or -1)
-        return opened
+        opened: Any = self.image.open(self._at(path), mode, block_size or -1)
+        if mode == "rb":
+            # What reads blocks of files asks for it.
+            opened.size = opened.raw.stat().st_size
+        file: io.IOBase = opened
+        return file
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
@@ -203,9 +228,26 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
             return file.pread(max(last - first, 0), first)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        if self._intrans:
+            raise NotImplementedError("a file of an image is written at once")
+        view = bytes_of(value)
         path = self._at(self._strip_protocol(path))
         with self.image.open(path, "xb" if mode == "create" else "wb") as file:
-            file.write(value)
+            file.write(view)
+
+    def write_text(
+        self,
+        path: str,
+        value: str,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        **kwargs: Any,
+    ) -> int:
+        if not isinstance(value, str):
+            raise TypeError(f"write() argument must be str, not {type(value).__name__}")
+        self.pipe_file(path, encoded(value, encoding, errors, newline))
+        return len(value)
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         at = self._at(self._strip_protocol(path))
@@ -236,6 +278,37 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
             else:
                 super().rm(one, recursive=recursive, maxdepth=maxdepth)
 
+    def mv(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Rename a file or a directory, into a directory where there is one, as `shutil.move`."""
+        if not isinstance(path1, str) or not isinstance(path2, str):
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+            return
+        one, other = (self._at(self._strip_protocol(path)) for path in (path1, path2))
+        if not self.lexists(one) and has_magic(path1):
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+            return
+        is_itself = self._is_same(one, other) and not self.image.islink(one)
+        if self.image.isdir(other) and not is_itself:
+            other = posixpath.join(other, posixpath.basename(one))
+            if self.lexists(other):
+                raise shutil.Error(f"Destination path '{other}' already exists")
+        self.image.rename(one, other)
+
+    def _is_same(self, one: str, other: str) -> bool:
+        """Whether two paths lead to one file."""
+        return (
+            self.image.exists(one)
+            and self.image.exists(other)
+            and self.image.stat(one).st_ino == self.image.stat(other).st_ino
+        )
+
     def mv_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         self.image.rename(
             self._at(self._strip_protocol(path1)), self._at(self._strip_protocol(path2))
@@ -246,6 +319,8 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if self.image.isdir(one):
             self.image.makedirs(other, exist_ok=True)
             return
+        if self._is_same(one, other):
+            raise shutil.SameFileError(f"{one!r} and {other!r} are the same file")
         with self.image.open(one, "rb", 0) as source, self.image.open(other, "wb", 0) as target:
             while data := source.read(1 << 20):
                 target.write(data)

@@ -1,0 +1,595 @@
+"""What must not be lost without a word: compared with files of the host where it can be."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+import extant
+from extant.fsspec import Ext4FileSystem
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    image = tmp_path / "disk.img"
+    extant.mkfs(image, 16 * MIB)
+    return image
+
+
+@pytest.fixture
+def fs(empty: Path) -> Iterator[extant.Filesystem]:
+    with extant.open(empty, writable=True) as fs:
+        yield fs
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    (tmp_path / "host").mkdir()
+    return tmp_path / "host"
+
+
+def kind(call: Callable[[], object]) -> type[BaseException] | None:
+    try:
+        call()
+    except Exception as e:
+        return type(e)
+    return None
+
+
+class Behind:
+    """A file behind another object, which neither says its mode nor has a descriptor."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("fileno", "mode"):
+            raise AttributeError(name)
+        return getattr(self._file, name)
+
+
+class TestAppendingDevices:
+    @pytest.mark.parametrize("buffering", [-1, 0])
+    @pytest.mark.parametrize("wrap", [lambda f: f, lambda f: extant_like(f)])
+    def test_they_are_refused(self, empty: Path, buffering: int, wrap: Callable[[Any], Any]) -> None:
+        before = empty.read_bytes()
+        for call in (
+            lambda f: extant.open(f, writable=True),
+            lambda f: extant.transaction(f),
+            lambda f: extant.mkfs(f, overwrite=True),
+            lambda f: extant.repair(f),
+        ):
+            with open(empty, "ab+", buffering) as file, pytest.raises(OSError) as refused:
+                call(wrap(file))
+            assert refused.value.errno == errno.EINVAL and "r+b" in str(refused.value)
+        assert empty.read_bytes() == before
+        with open(empty, "ab+", buffering) as file, extant.open(file) as fs:
+            assert fs.listdir("/") == ["lost+found"]
+
+    def test_what_does_not_say_so_fails_at_its_first_write(self, empty: Path) -> None:
+        with open(empty, "ab+") as file, pytest.raises(OSError, match="appending|write"):
+            with extant.open(Behind(file), writable=True) as fs:
+                fs.write_text("/file", "text")
+        with open(empty, "r+b") as file, extant.open(Behind(file), writable=True) as fs:
+            fs.write_text("/file", "text")
+        assert extant.check(empty).is_clean
+
+    def test_files_in_images_too(self, fs: extant.Filesystem, tmp_path: Path) -> None:
+        inner = tmp_path / "inner.img"
+        extant.mkfs(inner, 4 * MIB)
+        fs.write_bytes("/inner.img", inner.read_bytes())
+        for buffering in (0, -1):
+            with fs.open("/inner.img", "ab+", buffering) as file, pytest.raises(OSError):
+                extant.open(file, writable=True)
+
+    def test_text_and_what_is_read_only(self, empty: Path, tmp_path: Path) -> None:
+        with open(empty, "r+") as file, pytest.raises(TypeError, match="text"):
+            extant.open(file)
+        packed = tmp_path / "packed.gz"
+        packed.write_bytes(gzip.compress(empty.read_bytes(), 1))
+        with gzip.open(packed) as file, pytest.raises(OSError):
+            extant.open(file, writable=True)
+        with gzip.open(packed) as file, extant.open(file) as fs:
+            assert fs.listdir("/") == ["lost+found"]
+
+    @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
+    def test_reads_may_give_any_buffer(self, empty: Path, form: Callable[[bytes], Any]) -> None:
+        class Forms(io.BytesIO):
+            def read(self, size: int | None = -1, /) -> Any:
+                return form(super().read(size))
+
+        with extant.open(Forms(empty.read_bytes())) as fs:
+            assert fs.listdir("/") == ["lost+found"]
+
+
+def extant_like(file: Any) -> Any:
+    """An object that has the descriptor of a file, and no mode."""
+
+    class Plain(Behind):
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name) if name == "fileno" else super().__getattr__(name)
+
+    return Plain(file)
+
+
+class TestArguments:
+    """Nothing is emptied by a call whose arguments are wrong."""
+
+    WRONG: tuple[Callable[[Any], object], ...] = (
+        lambda p: p.write_bytes("text"),
+        lambda p: p.write_bytes(5),
+        lambda p: p.write_bytes([1, 2]),
+        lambda p: p.write_bytes(memoryview(b"abcdef")[::2]),
+        lambda p: p.write_text(b"bytes"),
+        lambda p: p.write_text(None),
+        lambda p: p.write_text("x", encoding="nope"),
+        lambda p: p.write_text("x", encoding="base64"),
+        lambda p: p.write_text("x", encoding=5),
+        lambda p: p.write_text("\xe9", encoding="ascii"),
+        lambda p: p.write_text("\udc80"),
+        lambda p: p.write_text("x", newline="q"),
+        lambda p: p.write_text("x", errors=5),
+        lambda p: p.open("w", encoding="nope"),
+        lambda p: p.open("w", newline="q"),
+        lambda p: p.open("w", buffering=0),
+        lambda p: p.open("w", buffering="x"),
+        lambda p: p.open("wb", buffering=1 << 70),
+        lambda p: p.open("wb", encoding="utf-8"),
+        lambda p: p.open("w+", errors=7),
+    )
+
+    @pytest.mark.parametrize("call", WRONG, ids=range(len(WRONG)))
+    def test_files_keep_their_content(
+        self, fs: extant.Filesystem, host: Path, call: Callable[[Any], object]
+    ) -> None:
+        ours, theirs = fs.path("/keep"), host / "keep"
+        for path in (ours, theirs):
+            path.write_bytes(b"precious")
+        wanted = kind(lambda: call(theirs))
+        assert wanted is not None
+        assert kind(lambda: call(ours)) is wanted
+        assert ours.read_bytes() == b"precious"
+        assert kind(lambda: call(fs.path("/new"))) is wanted
+        assert not fs.exists("/new")
+
+    def test_text_becomes_what_it_becomes_in_pathlib(
+        self, fs: extant.Filesystem, host: Path
+    ) -> None:
+        for text in ("", "one\ntwo\n", "\xe9\r\n\n"):
+            for kwargs in ({}, {"encoding": "utf-16"}, {"newline": "\r\n"}, {"errors": "replace"}):
+                ours, theirs = fs.path("/text"), host / "text"
+                assert ours.write_text(text, **kwargs) == theirs.write_text(text, **kwargs)
+                assert ours.read_bytes() == theirs.read_bytes()
+
+    def test_what_has_no_bytes_or_several_dimensions(self, fs: extant.Filesystem) -> None:
+        numpy = pytest.importorskip("numpy")
+        assert fs.write_bytes("/file", numpy.zeros((0, 3))) == 0
+        assert fs.write_bytes("/file", numpy.ones((2, 3), "u2")) == 12
+        assert fs.read_bytes("/file") == b"\1\0" * 6
+
+    def test_labels_with_null_bytes_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="null"):
+            extant.mkfs(tmp_path / "new.img", 8 * MIB, label="a\0b")
+        assert not (tmp_path / "new.img").exists()
+
+
+class TestClosing:
+    def test_one_file_that_fails_does_not_take_others_with_it(self, empty: Path) -> None:
+        names = [f"/{n}" for n in range(12)]
+        fs = extant.open(empty, writable=True)
+        files = [fs.open(name, "wb") for name in names]
+        files.append(bad := fs.open("/bad", "wb"))
+        files += [fs.open("/text", "w"), fs.open("/both", "w+b")]
+        for file in files:
+            if file is bad:
+                file.seek(1 << 50)
+            file.write("words" if file.mode == "w" else b"words")
+        with pytest.raises(OSError) as failed:
+            fs.close()
+        assert failed.value.errno == errno.EFBIG
+        assert fs.closed and all(file.closed for file in files)
+        with extant.open(empty) as fs:
+            for name in [*names, "/text", "/both"]:
+                assert fs.read_bytes(name) == b"words"
+        assert extant.check(empty).is_clean
+
+    def test_the_first_error_has_notes_of_the_others(self, empty: Path) -> None:
+        with pytest.raises(OSError) as failed, extant.open(empty, writable=True) as fs:
+            files = [fs.open(f"/{n}", "wb") for n in range(3)]
+            for file in files:
+                file.seek(1 << 50)
+                file.write(b"x")
+        assert len(failed.value.__notes__) == 2
+
+    def test_a_transaction_whose_files_fail_changes_nothing(self, empty: Path) -> None:
+        def fill(tx: extant.Filesystem) -> None:
+            tx.write_text("/other", "text")
+            bad = tx.open("/bad", "wb")
+            bad.seek(1 << 50)
+            bad.write(b"x")
+            keep.append(bad)
+
+        keep: list[object] = []
+        with pytest.raises(OSError), extant.transaction(empty) as tx:
+            fill(tx)
+        assert tx.closed
+        tx = extant.transaction(empty)
+        fill(tx)
+        with pytest.raises(OSError):
+            tx.commit()
+        with pytest.raises(ValueError):
+            tx.commit()
+        with extant.open(empty) as fs:
+            assert fs.listdir("/") == ["lost+found"]
+
+    @pytest.mark.parametrize("ends", ["fs", "tx"])
+    def test_every_file_is_closed_with_it(self, empty: Path, ends: str) -> None:
+        with extant.open(empty, writable=True) as fs:
+            fs.write_text("/file", "text")
+        fs = extant.transaction(empty) if ends == "tx" else extant.open(empty, writable=True)
+        files = [
+            fs.open("/file"),
+            fs.open("/file", "rb"),
+            fs.open("/file", "rb", 0),
+            fs.open("/file", "r+"),
+            fs.open("/file", "ab", 0),
+        ]
+        late = fs.open("/late", "w")
+        late.write("late")
+        entries = fs.scandir("/")
+        fs.close()
+        for file in [*files, late]:
+            assert file.closed
+            for use in (lambda: file.tell(), lambda: file.read(1), lambda: file.__enter__()):
+                assert kind(use) in (ValueError, io.UnsupportedOperation)
+            file.close()
+        with pytest.raises(ValueError):
+            next(entries)
+        with extant.open(empty) as fs:
+            assert fs.exists("/late") == (ends == "fs")
+
+    def run(self, script: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def test_the_end_of_the_interpreter_writes_everything(self, tmp_path: Path) -> None:
+        images = [tmp_path / f"{n}.img" for n in range(4)]
+        for image in images:
+            extant.mkfs(image, 8 * MIB)
+        done = self.run(
+            """
+            import extant, sys
+            kept = []
+            for number, image in enumerate(sys.argv[1:]):
+                fs = extant.open(image, writable=True)
+                file = fs.open("/data", "w")
+                file.write("important")
+                kept += [fs, file]
+                if number in (1, 2):
+                    bad = fs.open("/bad", "wb")
+                    bad.seek(1 << 50)
+                    bad.write(b"x")
+                    kept.append(bad)
+            """,
+            *images,
+        )
+        assert "too large" in done.stderr
+        for image in images:
+            assert extant.check(image).is_clean
+            with extant.open(image) as fs:
+                assert fs.read_text("/data") == "important"
+
+    def test_the_end_of_the_interpreter_closes_inner_images_first(self, tmp_path: Path) -> None:
+        for _ in range(4):
+            outer, inner = tmp_path / "outer.img", tmp_path / "inner.img"
+            extant.mkfs(outer, 32 * MIB, overwrite=True)
+            extant.mkfs(inner, 4 * MIB, overwrite=True)
+            done = self.run(
+                """
+                import extant, sys
+                outer = extant.open(sys.argv[1], writable=True)
+                outer.write_bytes("/inner", open(sys.argv[2], "rb").read())
+                file = outer.open("/inner", "r+b")
+                inner = extant.open(file, writable=True)
+                text = inner.open("/text", "w")
+                text.write("deep")
+                """,
+                outer,
+                inner,
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            with extant.open(outer) as fs, fs.open("/inner", "rb") as file:
+                with extant.open(file) as deep:
+                    assert deep.read_text("/text") == "deep"
+
+
+class TestFork:
+    SCRIPT = """
+    import extant, os, sys
+    how, image = sys.argv[1:]
+    def child(fs, file):
+        if how == "close":
+            fs.close()
+            assert fs.closed and file.closed
+        elif how == "use":
+            try:
+                fs.write_text("/child", "child")
+            except RuntimeError:
+                pass
+            else:
+                sys.exit("not refused")
+        elif how == "drop":
+            del fs, file
+        elif how == "_exit":
+            os._exit(0)
+        sys.exit(0)
+    opens = extant.transaction if how == "transaction" else extant.open
+    fs = opens(image, **({} if how == "transaction" else {"writable": True}))
+    fs.write_text("/before", "before")
+    unlinked = fs.open("/unlinked", "w+b", 0)
+    unlinked.write(bytes(100000))
+    fs.unlink("/unlinked")
+    file = fs.open("/file", "w")
+    file.write("buffered")
+    walk = fs.walk("/")
+    next(walk)
+    pid = os.fork()
+    if pid == 0:
+        if how == "with":
+            with fs:
+                sys.exit(0)
+        child(fs, file)
+    status = os.waitpid(pid, 0)[1]
+    file.write(" once")
+    if how == "transaction":
+        fs.commit()
+    fs.close()
+    sys.exit(status)
+    """
+
+    @pytest.mark.parametrize(
+        "how", ["exit", "close", "use", "drop", "_exit", "with", "transaction"]
+    )
+    def test_a_child_leaves_the_image_alone(self, empty: Path, how: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", textwrap.dedent(self.SCRIPT), how, empty],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert extant.check(empty).is_clean
+        with extant.open(empty) as fs:
+            assert fs.read_text("/file") == "buffered once"
+            assert sorted(fs.listdir("/")) == ["before", "file", "lost+found"]
+
+    def test_a_child_reads_what_is_open_for_reading(self, empty: Path) -> None:
+        with extant.open(empty) as fs:
+            pid = os.fork()
+            if pid == 0:
+                is_right = fs.listdir("/") == ["lost+found"]
+                fs.close()
+                os._exit(0 if is_right else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+            assert fs.listdir("/") == ["lost+found"]
+
+
+class TestLoops:
+    """Links that lead nowhere, compared with the host."""
+
+    PATHS = ("loop", "loop/x", "dangling", "file", "file/x", "d", "to-d", "none", "x" * 300, "a\0b")
+
+    @pytest.fixture
+    def both(self, fs: extant.Filesystem, host: Path) -> tuple[extant.Filesystem, Path]:
+        for top in (fs.path("/"), host):
+            (top / "d" / "deep").mkdir(parents=True)
+            (top / "d" / "f.csv").write_text("n\n1\n")
+            (top / "file").write_text("text")
+        for at, target in (("loop", "loop"), ("dangling", "none"), ("to-d", "d"), ("d/l", "l")):
+            fs.symlink(target, at)
+            os.symlink(target, host / at)
+        fs.rmdir("/lost+found")
+        return fs, host
+
+    @pytest.mark.parametrize("name", PATHS)
+    def test_questions_have_answers(self, both: Any, name: str) -> None:
+        fs, host = both
+        there = f"{host}/{name}"
+        for ours, theirs in (
+            (fs.exists, os.path.exists),
+            (fs.isdir, os.path.isdir),
+            (fs.isfile, os.path.isfile),
+            (fs.islink, os.path.islink),
+        ):
+            assert ours(name) == theirs(there), ours
+            assert ours("/" + name) == theirs(there), ours
+        if "\0" not in name:
+            assert fs.access(name, os.F_OK) == os.access(there, os.F_OK)
+        mine, other = fs.path("/") / name, pathlib.Path(there)
+        if len(name) < 256:  # pathlib raises for longer ones.
+            for question in ("exists", "is_dir", "is_file", "is_symlink", "is_fifo", "is_socket"):
+                assert getattr(mine, question)() == getattr(other, question)(), question
+        else:
+            assert not mine.exists() and not mine.is_dir()
+
+    def test_closed_file_systems_have_none(self, empty: Path) -> None:
+        fs = extant.open(empty)
+        fs.close()
+        for question in (fs.exists, fs.isdir, fs.isfile, fs.islink):
+            for name in ("/", "a\0b"):
+                with pytest.raises(ValueError):
+                    question(name)
+        with pytest.raises(ValueError):
+            fs.path("/").exists()
+
+    @pytest.mark.parametrize("pattern", ["*", "*/*", "*/*/*", "**/*.csv", "loop/*", "*/f.csv", "**"])
+    def test_patterns_pass_over_them(self, both: Any, pattern: str) -> None:
+        fs, host = both
+        for method in ("glob", "rglob"):
+            ours = {str(p)[1:] for p in getattr(fs.path("/"), method)(pattern)}
+            theirs = {os.path.relpath(p, host) for p in getattr(host, method)(pattern)}
+            assert ours == {"" if p == "." else p for p in theirs}
+
+    def test_walk(self, both: Any) -> None:
+        fs, host = both
+        for follows in (False, True):
+            ours = {(t, *map(frozenset, r)) for t, *r in fs.walk("/", followlinks=follows)}
+            theirs = {
+                ("/" + os.path.relpath(t, host).removeprefix("."), *map(frozenset, r))
+                for t, *r in os.walk(host, followlinks=follows)
+            }
+            assert ours == theirs
+
+    def test_fsspec_lists_what_lies_beside_them(self, both: Any, empty: Path, host: Path) -> None:
+        both[0].sync()
+        ours, theirs = Ext4FileSystem(str(empty)), LocalFileSystem()
+
+        def below(found: list[str]) -> list[str]:
+            return sorted(name.removeprefix(str(host)).strip("/") for name in found)
+
+        for at in ("", "d"):
+            root = f"{host}/{at}"
+            for method in ("find", "ls"):
+                got = getattr(ours, method)("/" + at, detail=False)
+                assert below(got) == below(getattr(theirs, method)(root, detail=False))
+        assert below(ours.glob("/d/*.csv")) == below(theirs.glob(f"{host}/d/*.csv")) == ["d/f.csv"]
+        assert ours.du("/d") == len("n\n1\n")  # The host's raises for the link.
+        for name in ("here", "too"):
+            both[0].symlink(".", f"/d/{name}")
+            os.symlink(".", f"{host}/d/{name}")
+        both[0].sync()
+        ours = Ext4FileSystem(str(empty))
+        assert below(ours.find("/")) == below(theirs.find(str(host)))
+        for name in ("loop", "dangling", "file", "none", "d"):
+            assert ours.lexists(name) == theirs.lexists(f"{host}/{name}")
+            assert ours.exists(name) == theirs.exists(f"{host}/{name}")
+
+
+class TestFsspec:
+    @pytest.fixture
+    def pair(self, empty: Path, host: Path) -> Iterator[tuple[Any, Any, Callable[[str], str]]]:
+        with Ext4FileSystem(str(empty), mode="r+b") as ours:
+            yield ours, LocalFileSystem(), lambda path: str(host) + path
+
+    def test_copies_onto_itself_are_refused(self, pair: Any) -> None:
+        ours, theirs, at = pair
+        for fs, where in ((ours, str), (theirs, at)):
+            fs.pipe(where("/a"), b"precious")
+            fs.mkdir(where("/d"))
+            if fs is ours:
+                fs.image.symlink("a", "/link")
+                fs.image.link("/a", "/hard")
+                fs.image.symlink(".", "/d/self")
+            else:
+                os.symlink("a", at("/link"))
+                os.link(at("/a"), at("/hard"))
+                os.symlink(".", at("/d/self"))
+            for one, other in (
+                ("/a", "/a"),
+                ("/a", "/link"),
+                ("/link", "/a"),
+                ("/hard", "/a"),
+                ("/a", "/d/../a"),
+            ):
+                for copy in (fs.copy, fs.cp, fs.cp_file):
+                    with pytest.raises((shutil.SameFileError, IsADirectoryError)):
+                        copy(where(one), where(other))
+                    assert fs.cat(where("/a")) == b"precious"
+            fs.copy(where("/a"), where("/b"))
+            assert fs.cat(where("/b")) == b"precious"
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("/a", "/a"),
+            ("/a", "/hard"),
+            ("/a", "/link"),
+            ("/link", "/a"),
+            ("/a", "/new"),
+            ("/a", "/d"),
+            ("/a", "/full"),
+            ("/d", "/d"),
+            ("/full", "/d"),
+            ("/full", "/full/a"),
+            ("/none", "/a"),
+        ],
+    )
+    def test_moves_are_those_of_the_host(self, pair: Any, one: str, other: str) -> None:
+        ours, theirs, at = pair
+        seen = []
+        for fs, where in ((ours, str), (theirs, at)):
+            fs.pipe(where("/a"), b"precious")
+            fs.mkdir(where("/d"))
+            fs.mkdir(where("/full"))
+            fs.pipe(where("/full/a"), b"other")
+            if fs is ours:
+                ours.image.symlink("a", "/link")
+                ours.image.link("/a", "/hard")
+                ours.image.rmdir("/lost+found")
+            else:
+                os.symlink("a", at("/link"))
+                os.link(at("/a"), at("/hard"))
+            raised = kind(lambda: fs.mv(where(one), where(other), recursive=True))
+            found = fs.find(where("/") if fs is theirs else "/", withdirs=True)
+            names = {name.removeprefix(at("")).strip("/") for name in found} - {""}
+            content = {n: fs.cat(where("/" + n)) for n in names if fs.isfile(where("/" + n))}
+            seen.append((raised is not None, names, content))
+        assert seen[0] == seen[1]
+
+    def test_arguments_are_looked_at_first(self, pair: Any) -> None:
+        ours, _, _ = pair
+        ours.pipe("/keep", b"precious")
+        for call in (
+            lambda: ours.pipe_file("/keep", "text"),
+            lambda: ours.pipe("/keep", None),
+            lambda: ours.pipe({"/keep": memoryview(b"abcd")[::2]}),
+            lambda: ours.write_text("/keep", b"bytes"),
+            lambda: ours.write_text("/keep", "x", encoding="nope"),
+            lambda: ours.write_text("/keep", "\xe9", encoding="ascii"),
+        ):
+            assert kind(call) is not None
+            assert ours.cat("/keep") == b"precious"
+        assert ours.write_text("/keep", "text") == 4
+        assert ours.read_text("/keep") == "text"
+
+    def test_transactions_are_refused(self, pair: Any) -> None:
+        ours, _, _ = pair
+        ours.pipe("/keep", b"precious")
+        for write in (
+            lambda: ours.pipe("/keep", b"other"),
+            lambda: ours.write_text("/keep", "other"),
+            lambda: ours.open("/keep", "wb"),
+        ):
+            with pytest.raises(NotImplementedError), ours.transaction:
+                write()
+            assert ours.cat("/keep") == b"precious"
+
+    def test_blocks_of_files(self, pair: Any) -> None:
+        ours, theirs, at = pair
+        for fs, where in ((ours, str), (theirs, at)):
+            fs.pipe(where("/lines"), b"one\ntwo\nthree\n")
+        for start, length, delimiter in ((0, 6, b"\n"), (3, None, b"\n"), (2, 5, None), (5, 99, b"\n")):
+            got = ours.read_block("/lines", start, length, delimiter)
+            assert got == theirs.read_block(at("/lines"), start, length, delimiter)
+        ours.image.sync()
+        assert fsspec.open(f"ext4://lines::{ours.fo}").open().read() == b"one\ntwo\nthree\n"
