@@ -47,7 +47,7 @@ fn followed(fs: &Filesystem, path: &Path, follow: bool) -> Result<PathBuf, Failu
     }
     Err(Failure {
         errno: errno::ELOOP,
-        path: path.as_os_str().as_bytes().to_vec(),
+        path: Some(path.as_os_str().as_bytes().to_vec()),
         ..Failure::invalid("too many symbolic links")
     })
 }
@@ -65,8 +65,17 @@ pub(crate) fn access(
     py: Python<'_>,
     path: &ImagePath,
     mode: u8,
+    follow: bool,
 ) -> PyResult<bool> {
+    let is_writable = !volume.shared.is_still();
     volume.do_with(py, |fs| {
+        if !follow
+            && let Ok(found) = fs.symlink_metadata(path.as_path())
+            && found.is_symlink()
+        {
+            // Everybody may do everything with a link that its file system allows.
+            return Ok(mode & 2 == 0 || is_writable);
+        }
         let root = fs.on_behalf_of(extant::Caller::new(0, 0));
         match root.access(path.as_path(), mode) {
             Ok(()) => Ok(true),
@@ -77,6 +86,44 @@ pub(crate) fn access(
             }
             Err(e) => Err(e.into()),
         }
+    })
+}
+
+pub(crate) fn chmod(
+    volume: &Volume,
+    py: Python<'_>,
+    path: &ImagePath,
+    mode: i32,
+    follow: bool,
+) -> PyResult<()> {
+    volume.do_with(py, |fs| {
+        if !follow && fs.symlink_metadata(path.as_path())?.is_symlink() {
+            return Err(Failure {
+                errno: errno::EOPNOTSUPP,
+                path: Some(path.bytes().to_vec()),
+                ..Failure::invalid("symbolic links have no permissions")
+            });
+        }
+        Ok(fs.set_permissions(path.as_path(), permissions(mode))?)
+    })
+}
+
+/// The permissions in a mode: what else is in it is left out, as the system does.
+pub(crate) fn permissions(mode: i32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// Another name for a file; for what a symbolic link leads to if that is asked for.
+pub(crate) fn link(
+    volume: &Volume,
+    py: Python<'_>,
+    src: &ImagePath,
+    dst: &ImagePath,
+    follow: bool,
+) -> PyResult<()> {
+    volume.between(py, src, dst, |fs| {
+        let from = followed(fs, src.as_path(), follow)?;
+        Ok(fs.hard_link(from, dst.as_path())?)
     })
 }
 
@@ -208,7 +255,7 @@ fn attribute(name: &ImagePath) -> &OsStr {
 fn missing(path: &ImagePath) -> Failure {
     Failure {
         errno: errno::ENODATA,
-        path: path.bytes().to_vec(),
+        path: Some(path.bytes().to_vec()),
         ..Failure::invalid("there is no such attribute")
     }
 }

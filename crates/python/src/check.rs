@@ -137,7 +137,7 @@ fn keep(plan: &Plan, undo: &ImagePath) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure {
         errno: e.raw_os_error().unwrap_or(errno::EIO),
         text: format!("the undo file cannot be written: {e}"),
-        path: undo.bytes().to_vec(),
+        path: Some(undo.bytes().to_vec()),
         ..Failure::invalid("")
     };
     let mut file = std::fs::File::create_new(undo.as_path()).map_err(failed)?;

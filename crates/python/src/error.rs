@@ -3,7 +3,7 @@
 //! All are `OSError`, with the number and the path where there is one. Python itself makes
 //! `FileNotFoundError` and the like of the number.
 
-use crate::path::text_of;
+use crate::path::{ImagePath, text_of};
 use extant::{Cause, Escaped};
 use extant_blockdev::DeviceError;
 use pyo3::create_exception;
@@ -48,9 +48,14 @@ pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) errno: i32,
     pub(crate) text: String,
-    /// Bytes of the path, empty where it is about no file.
-    pub(crate) path: Vec<u8>,
+    /// Bytes of the path, where it is about a file.
+    pub(crate) path: Option<Vec<u8>>,
+    /// Bytes of the second path of calls that have two.
+    pub(crate) other: Option<Vec<u8>>,
 }
+
+/// The number for what is no file system, as the library for C has it.
+const EMEDIUMTYPE: i32 = 124;
 
 impl Failure {
     /// A refusal that says what is wrong.
@@ -59,20 +64,32 @@ impl Failure {
             kind: Kind::Plain,
             errno: extant::errno::EINVAL,
             text: text.into(),
-            path: Vec::new(),
+            path: None,
+            other: None,
+        }
+    }
+
+    /// Says it of the two paths of a call, as Python does whichever of them is the reason.
+    pub(crate) fn between(self, one: &ImagePath, other: &ImagePath) -> Self {
+        Self {
+            path: Some(one.bytes().to_vec()),
+            other: Some(other.bytes().to_vec()),
+            ..self
         }
     }
 
     /// Makes the exception.
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
-        let path = match self.path.as_slice() {
-            b"" => None,
-            path => match text_of(py, path) {
-                Ok(text) => Some(text.unbind()),
-                Err(e) => return e,
-            },
+        let text = |path: Option<Vec<u8>>| -> PyResult<Option<Py<PyAny>>> {
+            path.map(|path| text_of(py, &path).map(Bound::unbind))
+                .transpose()
         };
-        let args = (self.errno, self.text, path);
+        let (path, other) = match (text(self.path), text(self.other)) {
+            (Ok(path), Ok(other)) => (path, other),
+            (Err(e), _) | (_, Err(e)) => return e,
+        };
+        // The fourth is of Windows.
+        let args = (self.errno, self.text, path, None::<i32>, other);
         match self.kind {
             Kind::Plain => PyErr::new::<PyOSError, _>(args),
             Kind::NotExt4 => PyErr::new::<NotExt4Error, _>(args),
@@ -101,11 +118,21 @@ impl From<extant::Error> for Failure {
                 (kind, without_path(&e))
             }
         };
+        let path = e.path().as_os_str().as_bytes();
+        let (errno, is_about_file) = match kind {
+            Kind::NotExt4 => (EMEDIUMTYPE, false),
+            // An empty path is that of no file, and is named as well.
+            kind => (
+                e.errno(),
+                kind == Kind::Plain && e.errno() == extant::errno::ENOENT,
+            ),
+        };
         Self {
             kind,
-            errno: e.errno(),
+            errno,
             text,
-            path: e.path().as_os_str().as_bytes().to_vec(),
+            path: (is_about_file || !path.is_empty()).then(|| path.to_vec()),
+            other: None,
         }
     }
 }
@@ -126,7 +153,8 @@ impl From<DeviceError> for Failure {
             kind: Kind::Plain,
             errno: e.errno(),
             text: e.to_string(),
-            path: Vec::new(),
+            path: None,
+            other: None,
         }
     }
 }
@@ -137,7 +165,7 @@ impl From<extant_fsck::Error> for Failure {
         let text = e.to_string();
         let (kind, errno) = match e {
             Error::Device(e) => return e.into(),
-            Error::NotExt4 { .. } => (Kind::NotExt4, extant::errno::EINVAL),
+            Error::NotExt4 { .. } => (Kind::NotExt4, EMEDIUMTYPE),
             Error::Unsupported { .. } => (Kind::Plain, extant::errno::EOPNOTSUPP),
             Error::InUse { .. } => (Kind::Plain, extant::errno::EBUSY),
             Error::Undo(e) => (Kind::Plain, e.raw_os_error().unwrap_or(extant::errno::EIO)),
@@ -147,15 +175,16 @@ impl From<extant_fsck::Error> for Failure {
             kind,
             errno,
             text,
-            path: Vec::new(),
+            path: None,
+            other: None,
         }
     }
 }
 
 /// Says of which image a failure is that names no file.
 pub(crate) fn of_image(mut failure: Failure, image: &Path) -> Failure {
-    if failure.path.is_empty() {
-        failure.path = image.as_os_str().as_bytes().to_vec();
+    if failure.path.is_none() {
+        failure.path = Some(image.as_os_str().as_bytes().to_vec());
     }
     failure
 }

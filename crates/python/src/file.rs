@@ -23,6 +23,15 @@ const SEEK_END: i32 = 2;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
+/// A length or an offset, which is not negative.
+pub(crate) fn not_negative(number: i64) -> Result<u64, Failure> {
+    u64::try_from(number).map_err(|_| Failure::invalid("Invalid argument"))
+}
+
+fn number(py: Python<'_>, number: i64) -> PyResult<u64> {
+    not_negative(number).map_err(|e| e.raise(py))
+}
+
 /// An open file as long as neither it nor its file system is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Slot(Mutex<Option<Arc<File>>>);
@@ -186,14 +195,16 @@ impl RawFile {
     }
 
     /// Reads up to `size` bytes from byte `offset`, and leaves the position alone.
-    fn pread<'py>(&self, py: Python<'py>, size: u64, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn pread<'py>(&self, py: Python<'py>, size: i64, offset: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let (size, offset) = (number(py, size)?, number(py, offset)?);
         let rest = self.rest(py, Some(offset))?;
         let len = usize::try_from(size).map_or(rest, |size| size.min(rest));
         self.read_bytes(py, len, Some(offset))
     }
 
     /// Reads into a buffer from byte `offset`, and leaves the position alone.
-    fn preadinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+    fn preadinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: i64) -> PyResult<usize> {
+        let offset = number(py, offset)?;
         let mut memory = Memory::writing(buffer)?;
         let read = {
             let (file, bytes) = (self.file()?, memory.bytes_mut());
@@ -220,7 +231,8 @@ impl RawFile {
     }
 
     /// Writes at byte `offset`, and leaves the position alone.
-    fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+    fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: i64) -> PyResult<usize> {
+        let offset = number(py, offset)?;
         let memory = Memory::reading(data)?;
         let (file, bytes) = (self.file()?, memory.bytes());
         outside(py, move || file.write_at(bytes, offset))
@@ -266,7 +278,8 @@ impl RawFile {
 
     /// Makes the file `size` bytes long; as long as its position says without that.
     #[pyo3(signature = (size=None, /))]
-    fn truncate(&self, py: Python<'_>, size: Option<u64>) -> PyResult<u64> {
+    fn truncate(&self, py: Python<'_>, size: Option<i64>) -> PyResult<u64> {
+        let size = size.map(|size| number(py, size)).transpose()?;
         self.at_position(py, |file, position| {
             let size = size.unwrap_or(*position);
             file.set_len(size)?;
@@ -289,17 +302,21 @@ impl RawFile {
 
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
         let file = self.file()?;
-        outside(py, move || Ok::<_, extant::Error>(Stat(file.metadata())))
+        outside(py, move || {
+            Ok::<_, extant::Error>(Stat::new(&file.metadata()))
+        })
     }
 
     /// Reserves blocks, `len` bytes from `offset` on (`posix_fallocate`).
-    fn allocate(&self, py: Python<'_>, offset: u64, len: u64) -> PyResult<()> {
+    fn allocate(&self, py: Python<'_>, offset: i64, len: i64) -> PyResult<()> {
+        let (offset, len) = (number(py, offset)?, number(py, len)?);
         let file = self.file()?;
         outside(py, move || file.allocate(offset, len))
     }
 
     /// Makes a hole of `len` bytes from `offset` on.
-    fn punch_hole(&self, py: Python<'_>, offset: u64, len: u64) -> PyResult<()> {
+    fn punch_hole(&self, py: Python<'_>, offset: i64, len: i64) -> PyResult<()> {
+        let (offset, len) = (number(py, offset)?, number(py, len)?);
         let file = self.file()?;
         outside(py, move || file.punch_hole(offset, len))
     }

@@ -122,6 +122,9 @@ pub(crate) struct Inodes {
 /// Errors that are kept at most.
 const ERRORS: usize = 1000;
 
+/// Threads at most: more of them only wait for each other.
+pub(crate) const MOST_THREADS: usize = 256;
+
 /// Looks at every inode of a file system.
 pub(crate) fn bulkstat(
     py: Python<'_>,
@@ -143,7 +146,7 @@ pub(crate) fn bulkstat(
             let count = fs.statfs().map_or(0, |all| all.inodes - all.free_inodes);
             let threads = match threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
-                some => some,
+                some => some.min(MOST_THREADS),
             };
             let share = usize::try_from(count).unwrap_or(0) / threads.max(1);
             let states = fs.bulkstat_fold(

@@ -2,6 +2,7 @@
 
 use crate::call::outside_for_long;
 use crate::error::{Failure, of_image};
+use crate::inodes::MOST_THREADS;
 use crate::path::ImagePath;
 use crate::source::{Part, Source};
 use extant::{BlockSize, SharedDevice, errno};
@@ -169,7 +170,8 @@ pub(crate) fn mkfs<'py>(
         if let Target::Device(device, _) = &target {
             format.sector_size = device.logical_sector();
         }
-        let mut options = BuildOptions::new(format, size).threads(NonZero::new(threads));
+        let mut options =
+            BuildOptions::new(format, size).threads(NonZero::new(threads.min(MOST_THREADS)));
         let (built, name) = match target {
             Target::File(path, replaces) => {
                 options.replaces = Some(replaces);

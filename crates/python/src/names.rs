@@ -192,7 +192,7 @@ impl DirEntry {
             } else {
                 fs.symlink_metadata(path)
             }
-            .map(Stat)
+            .map(|found| Stat::new(&found))
         })
     }
 
@@ -204,7 +204,7 @@ impl DirEntry {
             None => {}
         }
         match self.look(py, follow_symlinks) {
-            Ok(stat) => Ok(stat.0.file_type() == wanted),
+            Ok(stat) => Ok(stat.file_type() == Some(wanted)),
             Err(e) if e.is_instance_of::<pyo3::exceptions::PyFileNotFoundError>(py) => Ok(false),
             Err(e) => Err(e),
         }

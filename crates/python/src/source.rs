@@ -160,6 +160,15 @@ fn of_device(e: DeviceError, location: &ImageLocation) -> Failure {
         return e.into();
     };
     let text = match &e {
+        _ if path.is_dir() => {
+            return of_image(
+                Failure {
+                    errno: errno::EISDIR,
+                    ..Failure::invalid("Is a directory")
+                },
+                path,
+            );
+        }
         DeviceError::Open { op, source, .. } => format!("cannot {op} it: {source}"),
         DeviceError::InUse { .. } => {
             return Failure {

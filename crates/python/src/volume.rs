@@ -3,7 +3,7 @@
 use crate::ahead::{Ahead, Desk};
 use crate::call::{Busy, let_go, outside, process};
 use crate::error::{Failure, of_image};
-use crate::file::{RawFile, Slot};
+use crate::file::{RawFile, Slot, not_negative};
 use crate::inodes::Inodes;
 use crate::names::{ScanDir, listdir};
 use crate::path::{ImagePath, give};
@@ -386,7 +386,7 @@ impl Volume {
         truncate: bool,
         create: bool,
         create_new: bool,
-        mode: u16,
+        mode: i32,
     ) -> PyResult<RawFile> {
         let mut options = OpenOptions::new();
         options
@@ -396,7 +396,7 @@ impl Volume {
             .truncate(truncate)
             .create(create)
             .create_new(create_new)
-            .mode(mode);
+            .mode(change::permissions(mode));
         RawFile::open(py, &self.shared, &path, &options, append)
     }
 
@@ -434,7 +434,7 @@ impl Volume {
             } else {
                 fs.symlink_metadata(path.as_path())
             }
-            .map(Stat)
+            .map(|found| Stat::new(&found))
         })
     }
 
@@ -474,19 +474,27 @@ impl Volume {
 
     /// Checks what users may do with a file: always as user 0, to whom nothing is refused but to
     /// execute what nobody may.
-    fn access(&self, py: Python<'_>, path: ImagePath, mode: u8) -> PyResult<bool> {
+    #[pyo3(signature = (path, mode, *, follow_symlinks=true))]
+    fn access(
+        &self,
+        py: Python<'_>,
+        path: ImagePath,
+        mode: u8,
+        follow_symlinks: bool,
+    ) -> PyResult<bool> {
         if mode > 7 {
             return Err(PyValueError::new_err(
                 "a mode is made of R_OK, W_OK and X_OK",
             ));
         }
-        change::access(self, py, &path, mode)
+        change::access(self, py, &path, mode, follow_symlinks)
     }
 
     /// Makes a directory.
     #[pyo3(signature = (path, mode=0o755))]
-    fn mkdir(&self, py: Python<'_>, path: ImagePath, mode: u16) -> PyResult<()> {
-        self.with(py, |fs| fs.create_dir_with(path.as_path(), mode & 0o7777))
+    fn mkdir(&self, py: Python<'_>, path: ImagePath, mode: i32) -> PyResult<()> {
+        let mode = change::permissions(mode);
+        self.with(py, |fs| fs.create_dir_with(path.as_path(), mode))
     }
 
     /// Removes a file that is no directory.
@@ -506,7 +514,9 @@ impl Volume {
 
     /// Moves a file; what is there is replaced, as on Linux.
     fn rename(&self, py: Python<'_>, src: ImagePath, dst: ImagePath) -> PyResult<()> {
-        self.with(py, |fs| fs.rename(src.as_path(), dst.as_path()))
+        self.between(py, &src, &dst, |fs| {
+            Ok(fs.rename(src.as_path(), dst.as_path())?)
+        })
     }
 
     /// Moves a file; what is there is replaced.
@@ -516,17 +526,37 @@ impl Volume {
 
     /// Lets two names stand for each other's files.
     fn exchange(&self, py: Python<'_>, one: ImagePath, other: ImagePath) -> PyResult<()> {
-        self.with(py, |fs| fs.exchange(one.as_path(), other.as_path()))
+        self.between(py, &one, &other, |fs| {
+            Ok(fs.exchange(one.as_path(), other.as_path())?)
+        })
     }
 
-    /// Gives a file another name.
-    fn link(&self, py: Python<'_>, src: ImagePath, dst: ImagePath) -> PyResult<()> {
-        self.with(py, |fs| fs.hard_link(src.as_path(), dst.as_path()))
+    /// Gives a file another name. A symbolic link is not followed unless that is asked for.
+    #[pyo3(signature = (src, dst, *, follow_symlinks=false))]
+    fn link(
+        &self,
+        py: Python<'_>,
+        src: ImagePath,
+        dst: ImagePath,
+        follow_symlinks: bool,
+    ) -> PyResult<()> {
+        change::link(self, py, &src, &dst, follow_symlinks)
     }
 
     /// Makes a symbolic link at `dst` that points to `src`.
-    fn symlink(&self, py: Python<'_>, src: ImagePath, dst: ImagePath) -> PyResult<()> {
-        self.with(py, |fs| fs.symlink(src.as_path(), dst.as_path()))
+    #[pyo3(signature = (src, dst, target_is_directory=false))]
+    fn symlink(
+        &self,
+        py: Python<'_>,
+        src: ImagePath,
+        dst: ImagePath,
+        target_is_directory: bool,
+    ) -> PyResult<()> {
+        // Links of Windows alone are of two kinds.
+        let _ = target_is_directory;
+        self.between(py, &src, &dst, |fs| {
+            Ok(fs.symlink(src.as_path(), dst.as_path())?)
+        })
     }
 
     /// Makes a device node, pipe, socket or regular file: its type is part of `mode`.
@@ -536,8 +566,15 @@ impl Volume {
     }
 
     /// Sets the permissions.
-    fn chmod(&self, py: Python<'_>, path: ImagePath, mode: u16) -> PyResult<()> {
-        self.with(py, |fs| fs.set_permissions(path.as_path(), mode & 0o7777))
+    #[pyo3(signature = (path, mode, *, follow_symlinks=true))]
+    fn chmod(
+        &self,
+        py: Python<'_>,
+        path: ImagePath,
+        mode: i32,
+        follow_symlinks: bool,
+    ) -> PyResult<()> {
+        change::chmod(self, py, &path, mode, follow_symlinks)
     }
 
     /// Sets owner and group; -1 leaves what is.
@@ -572,8 +609,11 @@ impl Volume {
     }
 
     /// Makes a file `length` bytes long.
-    fn truncate(&self, py: Python<'_>, path: ImagePath, length: u64) -> PyResult<()> {
-        self.with(py, |fs| fs.set_len(path.as_path(), length))
+    fn truncate(&self, py: Python<'_>, path: ImagePath, length: i64) -> PyResult<()> {
+        self.do_with(py, |fs| {
+            let length = not_negative(length).map_err(|e| of_image(e, path.as_path()))?;
+            Ok(fs.set_len(path.as_path(), length)?)
+        })
     }
 
     /// The names of extended attributes.
@@ -666,6 +706,17 @@ impl Volume {
 }
 
 impl Volume {
+    /// Does something that has two paths.
+    pub(crate) fn between(
+        &self,
+        py: Python<'_>,
+        one: &ImagePath,
+        other: &ImagePath,
+        work: impl FnOnce(&Filesystem) -> Result<(), Failure> + Send,
+    ) -> PyResult<()> {
+        self.do_with(py, |fs| work(fs).map_err(|e| e.between(one, other)))
+    }
+
     /// Does something with the file system, for other files of this crate.
     pub(crate) fn do_with<T: Send>(
         &self,

@@ -382,7 +382,8 @@ impl Walk {
             kind: Kind::Damaged,
             errno: extant::errno::EUCLEAN,
             text: "the directory lies in itself, or in two others".to_owned(),
-            path: dir.path.clone(),
+            path: Some(dir.path.clone()),
+            other: None,
         };
         Err(failure.raise(py))
     }

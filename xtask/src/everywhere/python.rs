@@ -18,6 +18,9 @@ const PACKAGES: &[&str] = &[
     "fsspec",
 ];
 
+/// Bytes of the wheel at most: with what only debuggers read it would have 50 MB.
+const LARGEST: u64 = 32 << 20;
+
 /// Whether what is installed has its licences with it.
 const LICENCES: &str = "\
 import importlib.metadata, sys
@@ -28,7 +31,11 @@ sys.exit(not {'LICENSE-APACHE', 'LICENSE-MIT'} <= set(names))
 /// Builds the wheel with the command in it, installs it, and has its tests, its manual's examples
 /// and mypy judge it.
 pub(super) fn wheel(site: &Site<'_>) -> Done<Outcome> {
-    let without = missing(&[("python3", "python3"), ("mke2fs", "e2fsprogs")]);
+    let without = missing(&[
+        ("python3", "python3"),
+        ("mke2fs", "e2fsprogs"),
+        ("strip", "binutils"),
+    ]);
     if !without.is_empty() {
         return Ok(Outcome::Skipped(format!(
             "{} is not installed",
@@ -72,6 +79,10 @@ pub(super) fn wheel(site: &Site<'_>) -> Done<Outcome> {
     mypy.current_dir(&package).args(["--strict", "--cache-dir"]);
     mypy.arg(place.join("mypy")).arg("python/extant");
     succeed(&mut mypy)?;
+    let size = fs::metadata(&wheel).map_err(|e| e.to_string())?.len();
+    if size > LARGEST {
+        return Err(format!("the wheel has {size} bytes, more than {LARGEST}"));
+    }
     let command = site.version(Command::new(bin.join("extant")).arg("--version"))?;
     let name = wheel.file_name().unwrap_or_default().to_string_lossy();
     Ok(Outcome::Passed {
@@ -104,17 +115,23 @@ fn build(site: &Site<'_>, place: &Path, package: &Path, bin: &Path) -> Done<Path
     let scripts = package.join("extant._native.data/scripts");
     let failed = |e: std::io::Error| format!("{}: {e}", scripts.display());
     fs::create_dir_all(&scripts).map_err(failed)?;
-    fs::copy(
-        site.root.join("target/release/extant"),
-        scripts.join("extant"),
-    )
-    .map_err(failed)?;
+    // Without what only debuggers read, which is most of it.
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(scripts.join("extant"));
+    succeed(strip.arg(site.root.join("target/release/extant")))?;
     let wheels = place.join("wheels");
     // Those of earlier runs would be found as well.
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = Command::new(bin.join("maturin"));
     maturin.current_dir(package);
-    maturin.args(["build", "--release", "--locked", "--quiet", "--out"]);
+    maturin.args([
+        "build",
+        "--release",
+        "--strip",
+        "--locked",
+        "--quiet",
+        "--out",
+    ]);
     let built = succeed(maturin.arg(&wheels));
     let _ = fs::remove_dir_all(package.join("extant._native.data"));
     built?;

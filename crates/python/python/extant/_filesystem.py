@@ -271,9 +271,9 @@ class Filesystem(Volume):
             return False  # A null byte, which no name has.
         return test(found.st_mode)
 
-    def makedirs(self, path: AnyPath, mode: int = 0o755, exist_ok: bool = False) -> None:
+    def makedirs(self, name: AnyPath, mode: int = 0o755, exist_ok: bool = False) -> None:
         """Make a directory and those above it, as `os.makedirs`."""
-        text = _text(path)
+        text = _text(name)
         slash: Any = b"/" if isinstance(text, bytes) else "/"
         head, tail = posixpath.split(text.rstrip(slash))
         if head and tail and not self.exists(head):
@@ -287,9 +287,9 @@ class Filesystem(Volume):
             if not exist_ok or not self.isdir(text):
                 raise
 
-    def removedirs(self, path: AnyPath) -> None:
+    def removedirs(self, name: AnyPath) -> None:
         """Remove an empty directory, and those above it as far as they become empty."""
-        text = _text(path)
+        text = _text(name)
         self.rmdir(text)
         slash: Any = b"/" if isinstance(text, bytes) else "/"
         head = posixpath.dirname(text.rstrip(slash))

@@ -74,6 +74,8 @@ def mkfs(
     """
     if isinstance(uuid, str):
         uuid = UUID(uuid)
+    if not (uuid is None or isinstance(uuid, UUID)):
+        raise TypeError(f"uuid must be UUID or str, not {type(uuid).__name__}")
     made = _native.mkfs(
         image,
         size,

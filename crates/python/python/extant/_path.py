@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import os
 import re
 import stat as modes
 from functools import total_ordering
@@ -79,10 +80,16 @@ class Path:
         return self._pure < other._pure
 
     def __truediv__(self, part: StrPath) -> Path:
-        return self._with(self._pure / _str(part))
+        try:
+            return self._with(self._pure / _str(part))
+        except TypeError:
+            return NotImplemented
 
     def __rtruediv__(self, part: str) -> Path:
-        return self._with(part / self._pure)
+        try:
+            return self._with(part / self._pure)
+        except TypeError:
+            return NotImplemented
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -111,6 +118,11 @@ class Path:
     @property
     def parents(self) -> Sequence[Path]:
         return [self._with(parent) for parent in self._pure.parents]
+
+    @property
+    def drive(self) -> str:
+        """Nothing: only paths of Windows have one."""
+        return self._pure.drive
 
     @property
     def root(self) -> str:
@@ -211,8 +223,8 @@ class Path:
         yield from _select(self, _pattern(pattern))
 
     def rglob(self, pattern: str) -> Iterator[Path]:
-        """The paths anywhere below that match a pattern."""
-        yield from _select(self, ["**", *_pattern(pattern)])
+        """The paths anywhere below that match a pattern; without one all directories."""
+        yield from _select(self, ["**", *(_pattern(pattern) if pattern else [])])
 
     def walk(
         self,
@@ -315,14 +327,17 @@ class Path:
         self._fs.replace(self, target)
         return self._with(PurePosixPath(_str(target)))
 
-    def symlink_to(self, target: StrPath) -> None:
-        self._fs.symlink(target, self)
+    def symlink_to(self, target: StrPath, target_is_directory: bool = False) -> None:
+        self._fs.symlink(target, self, target_is_directory)
 
     def hardlink_to(self, target: StrPath) -> None:
         self._fs.link(target, self)
 
-    def chmod(self, mode: int) -> None:
-        self._fs.chmod(self, mode)
+    def chmod(self, mode: int, *, follow_symlinks: bool = True) -> None:
+        self._fs.chmod(self, mode, follow_symlinks=follow_symlinks)
+
+    def lchmod(self, mode: int) -> None:
+        self.chmod(mode, follow_symlinks=False)
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Path' object: its file system is open in this process")
@@ -333,7 +348,10 @@ def _str(part: StrPath) -> str:
         return part
     if hasattr(part, "__image_path__"):
         return str(part.__image_path__())
-    return part.__fspath__()
+    text = os.fspath(part)
+    if not isinstance(text, str):
+        raise TypeError(f"a part of a path is str, not {type(text).__name__}")
+    return text
 
 
 def _pattern(pattern: str) -> list[str]:
@@ -342,7 +360,9 @@ def _pattern(pattern: str) -> list[str]:
         raise ValueError(f"Unacceptable pattern: {pattern!r}")
     if pattern.startswith("/"):
         raise NotImplementedError("Non-relative patterns are unsupported")
-    return [part for part in pattern.split("/") if part not in ("", ".")]
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    # With a slash at its end it is about directories.
+    return [*parts, ""] if parts and pattern.endswith("/") else parts
 
 
 def _select(top: Path, parts: list[str]) -> Iterator[Path]:
@@ -366,7 +386,10 @@ def _matches(top: Path, parts: list[str]) -> Iterator[Path]:
                 yield here
             continue
         part = parts[at]
-        if part == "**":
+        if not part:
+            if here.is_dir():
+                yield here
+        elif part == "**":
             if not here.is_dir():
                 continue
             below = [(child, at) for child in _directories(here)]
