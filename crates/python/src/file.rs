@@ -342,20 +342,21 @@ impl RawFile {
     }
 
     fn close(&self) {
-        self.release();
+        self.release(self.shared.is_foreign());
     }
 }
 
 impl Drop for RawFile {
     fn drop(&mut self) {
-        self.release();
+        self.release(self.shared.is_copy());
     }
 }
 
 impl RawFile {
-    fn release(&self) {
+    /// Closes it, or leaves it as it is to the process that opened it.
+    fn release(&self, is_left: bool) {
         let Some(file) = self.slot.take() else { return };
-        if self.shared.is_foreign() {
+        if is_left {
             // Of a file that has no name any more the other process takes the blocks back.
             let _ = ManuallyDrop::new(file);
         } else {

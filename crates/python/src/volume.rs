@@ -93,7 +93,13 @@ impl Shared {
 
     /// Whether this process has but a copy of what another writes to.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.is_writable && self.process != process()
+        self.is_writable && self.is_copy()
+    }
+
+    /// Whether another process opened it. Its threads may have had locks when this one was forked,
+    /// which nobody gives back here.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.process != process()
     }
 
     /// Refuses what [`fs`](Self::fs) refuses, for a call that has what it needs already.
@@ -167,7 +173,7 @@ impl Drop for Shared {
         if closing.fs.is_none() {
             return;
         }
-        if self.is_foreign() {
+        if self.is_copy() {
             closing.forget();
             return;
         }
@@ -328,6 +334,12 @@ impl Volume {
     #[getter]
     fn is_foreign(&self) -> bool {
         self.shared.is_foreign()
+    }
+
+    /// Whether this process was forked from that which opened it.
+    #[getter]
+    fn is_copy(&self) -> bool {
+        self.shared.is_copy()
     }
 
     /// Whether it was opened for writing.

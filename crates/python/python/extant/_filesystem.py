@@ -124,10 +124,11 @@ class Filesystem(Volume):
         first: BaseException | None = None
         for file in files:
             try:
-                if not keeps:
-                    # What has no open file below it has nothing to write.
+                if keeps:
+                    file.close()
+                else:
+                    # What lies above it is closed with it, and has nothing to write then.
                     raw_of(file).close()
-                file.close()
             except BaseException as e:
                 first = _first(first, e)
         if first is not None:
@@ -470,6 +471,8 @@ def _close_all() -> None:
     """
     first: BaseException | None = None
     for fs in sorted(_open, key=lambda fs: -fs._number):
+        if fs.is_copy and not fs.is_foreign:
+            continue  # There is nothing to write, and who knows what threads of the parent held.
         try:
             fs.close()
         except BaseException as e:
@@ -478,4 +481,11 @@ def _close_all() -> None:
         raise first
 
 
+def _after_fork() -> None:
+    """Give back what threads held that are not in this process."""
+    for fs in list(_open):
+        fs._files_lock = threading.Lock()
+
+
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

@@ -383,6 +383,56 @@ class TestFork:
             assert fs.read_text("/file") == "buffered once"
             assert sorted(fs.listdir("/")) == ["before", "file", "lost+found"]
 
+    THREADS = """
+    import extant, os, sys, threading, time
+    how, image = sys.argv[1:]
+    fs = extant.open(image, writable=how == "write")
+    def work(number):
+        while True:
+            if how == "read":
+                for name in fs.listdir("/"):
+                    if fs.isfile("/" + name):
+                        with fs.open("/" + name, "rb") as file:
+                            file.read()
+            else:
+                with fs.open(f"/{number}", "wb") as file:
+                    for _ in range(20):
+                        file.write(bytes(50_000))
+    for number in range(3):
+        threading.Thread(target=work, args=(number,), daemon=True).start()
+    for _ in range(40):
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)
+        deadline = time.monotonic() + 20
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                break
+            if time.monotonic() > deadline:
+                os.kill(pid, 9)
+                print("a child hangs")
+                os._exit(1)
+            time.sleep(0.001)
+        if status:
+            print("a child ended with", status)
+            os._exit(1)
+    os._exit(0)
+    """
+
+    @pytest.mark.parametrize("how", ["read", "write"])
+    def test_children_end_whatever_threads_of_the_parent_do(self, empty: Path, how: str) -> None:
+        with extant.open(empty, writable=True) as fs:
+            for n in range(100):
+                fs.write_bytes(f"/{n}", bytes(20_000))
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(self.THREADS), how, empty],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
     def test_a_child_reads_what_is_open_for_reading(self, empty: Path) -> None:
         with extant.open(empty) as fs:
             pid = os.fork()
