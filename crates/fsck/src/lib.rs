@@ -299,3 +299,11 @@ fn with_threads<T: Send>(in_flight: usize, work: impl FnOnce() -> T + Send) -> T
         Err(_) => work(),
     }
 }
+
+/// Does work that hands parts of itself to other threads, also in a process that was forked.
+fn side_by_side<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    #[cfg(target_os = "linux")]
+    return extant_host::side_by_side(work);
+    #[cfg(not(target_os = "linux"))]
+    work()
+}

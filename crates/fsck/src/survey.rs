@@ -67,7 +67,11 @@ pub(crate) struct Survey {
 }
 
 /// Checks everything. `sink` may hold findings already.
-pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Result<Survey> {
+pub(crate) fn run(input: Input, sink: Sink, progress: &dyn Progress) -> Result<Survey> {
+    crate::side_by_side(|| look_at_all(input, sink, progress))
+}
+
+fn look_at_all(input: Input, mut sink: Sink, progress: &dyn Progress) -> Result<Survey> {
     let Input {
         device,
         recovered,

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `calls` | the calls, each as safe as the descriptor and the name it is given |
 //! | `pretence` | whether such a program is asked for, and whether this process hears it |
+//! | `threads` | the threads of a process, and of those that are forked from it |
 //!
 //! # Invariants
 //!
@@ -21,6 +22,7 @@
 
 mod calls;
 mod pretence;
+mod threads;
 
 pub use calls::{
     chmodat, chownat, euid, fchmod, fchown, fremovexattr, fsetxattr, has_no_xattrs, is_mount_point,
@@ -30,3 +32,4 @@ pub use calls::{
 /// What [`statx`] finds out.
 pub use libc::statx as Statx;
 pub use pretence::{is_pretended, refuse_if_unheard};
+pub use threads::side_by_side;

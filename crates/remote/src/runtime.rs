@@ -12,10 +12,32 @@ use tokio::runtime::{Builder, Handle};
 /// Redirects that one request follows.
 const MOST_REDIRECTS: usize = 10;
 
-/// The runtime, which is started when it is needed first.
+/// A runtime of a process, and that of a process that was forked from it.
+struct Started {
+    process: u32,
+    handle: Result<Handle, RemoteError>,
+    forked: OnceLock<Box<Self>>,
+}
+
+/// The runtime, which is started when it is needed first. A process that was forked from one that
+/// has a runtime does not have its thread, and starts another one.
 pub(crate) fn handle() -> Result<Handle, RemoteError> {
-    static RUNTIME: OnceLock<Result<Handle, RemoteError>> = OnceLock::new();
-    RUNTIME.get_or_init(start).clone()
+    static FIRST: OnceLock<Box<Started>> = OnceLock::new();
+    let process = std::process::id();
+    let mut place = &FIRST;
+    loop {
+        let started = place.get_or_init(|| {
+            Box::new(Started {
+                process,
+                handle: start(),
+                forked: OnceLock::new(),
+            })
+        });
+        if started.process == process {
+            return started.handle.clone();
+        }
+        place = &started.forked;
+    }
 }
 
 fn start() -> Result<Handle, RemoteError> {

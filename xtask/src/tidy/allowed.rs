@@ -288,6 +288,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "extant-format",
             "extant-blockdev",
+            "extant-host",
             "extant-jbd2",
             "extant-sync",
             "extant-verity",

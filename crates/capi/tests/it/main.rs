@@ -2,6 +2,7 @@
 
 mod address;
 mod bulk;
+mod forked;
 mod header;
 mod install;
 mod journal;

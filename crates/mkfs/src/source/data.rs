@@ -203,9 +203,11 @@ impl Tree {
     /// Those of [`open`](Self::open), for any regular file.
     pub(crate) fn settle_flags(&self) -> SourceResult<()> {
         let nodes = 0..self.len() as u32;
-        nodes
-            .into_par_iter()
-            .try_for_each(|index| self.flags(NodeId::from_index(index)).map(drop))
+        extant_host::side_by_side(|| {
+            nodes
+                .into_par_iter()
+                .try_for_each(|index| self.flags(NodeId::from_index(index)).map(drop))
+        })
     }
 
     /// Compares archives that are read in place, and images, with what they were.

@@ -65,7 +65,7 @@ pub fn scan_directory(path: &Path, options: &ScanOptions) -> SourceResult<Tree> 
         .map_err(|why| SourceError::io(owners, path, io::Error::other(why)))?;
     let root = Root::open(path)?;
     match options.threads {
-        None => Scan::run(root, &options.excludes),
+        None => extant_host::side_by_side(|| Scan::run(root, &options.excludes)),
         Some(threads) => {
             let pool = rayon::ThreadPoolBuilder::new()
                 .num_threads(threads.get())

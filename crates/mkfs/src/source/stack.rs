@@ -72,7 +72,7 @@ fn read(
     base: Option<Box<dyn Base>>,
 ) -> SourceResult<Gathered> {
     let Some(threads) = options.threads else {
-        return gather(sources, options, base);
+        return extant_host::side_by_side(|| gather(sources, options, base));
     };
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
@@ -352,11 +352,11 @@ fn pile(
 
 /// Compares layers with their digests, side by side, and gives the first error.
 fn prove(unproven: &[Unproven]) -> SourceResult<()> {
-    let all = unproven.par_iter().with_max_len(1);
-    all.map(Unproven::prove)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    let all = || -> Vec<_> {
+        let all = unproven.par_iter().with_max_len(1);
+        all.map(Unproven::prove).collect()
+    };
+    extant_host::side_by_side(all).into_iter().collect()
 }
 
 impl Tree {

@@ -223,13 +223,16 @@ impl Growth {
         }
         let blocks = self.shape.blocks_of(0);
         let same = self.same(missing);
-        (0..blocks.div_ceil(BATCH))
-            .into_par_iter()
-            .try_for_each(|batch| {
-                let first = batch * BATCH;
-                let blocks = first..blocks.min(first + BATCH);
-                self.finish_batch(blocks, missing, same.as_ref(), write)
-            })?;
+        let batch = |batch| {
+            let first = batch * BATCH;
+            let blocks = first..blocks.min(first + BATCH);
+            self.finish_batch(blocks, missing, same.as_ref(), write)
+        };
+        extant_host::side_by_side(|| {
+            (0..blocks.div_ceil(BATCH))
+                .into_par_iter()
+                .try_for_each(batch)
+        })?;
         Ok(*self.root.lock())
     }
 

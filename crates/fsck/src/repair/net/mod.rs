@@ -46,7 +46,8 @@ const ALL: u64 = 1 << 32;
 
 /// How many files can be reached and read.
 pub(super) fn reachable(device: SharedDevice) -> Result<u64> {
-    let (reach, _) = walk(&View::new(device)?, &|_| Ok(false))?;
+    let view = View::new(device)?;
+    let (reach, _) = crate::side_by_side(|| walk(&view, &|_| Ok(false)))?;
     let mut count = 0;
     reach
         .inodes
@@ -73,9 +74,13 @@ pub(super) fn losses(draft: &Draft) -> Result<(Vec<Loss>, u64)> {
         changed: &changed,
     };
     let all_moved = has_moved(&before, &after);
-    let (reach, touched) = walk(&before, &|seen| Ok(all_moved || is_touched(&sides, seen)?))?;
-    let mut found = files(&sides, &touched)?;
-    names(&sides, &reach, &touched, &mut found)?;
+    let (reach, mut found) = crate::side_by_side(|| -> Result<_> {
+        let touches = |seen: &Seen| Ok(all_moved || is_touched(&sides, seen)?);
+        let (reach, touched) = walk(&before, &touches)?;
+        let mut found = files(&sides, &touched)?;
+        names(&sides, &reach, &touched, &mut found)?;
+        Ok((reach, found))
+    })?;
     forget_unreadable(&before, &mut found)?;
     let count = found.len() as u64;
     let kept: BTreeMap<Ino, Lost> = found.into_iter().take(KEPT).collect();

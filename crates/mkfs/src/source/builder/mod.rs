@@ -414,8 +414,11 @@ impl TreeBuilder {
         let mut links = std::mem::take(&mut self.links);
         links.retain(|link| link.node != GONE);
         let bytes = |at| self.rows.name_at(at);
-        links
-            .par_sort_unstable_by(|a, b| (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name))));
+        extant_host::side_by_side(|| {
+            links.par_sort_unstable_by(|a, b| {
+                (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name)))
+            });
+        });
         let twice = links
             .windows(2)
             .find(|w| w[0].parent == w[1].parent && bytes(w[0].name) == bytes(w[1].name));
