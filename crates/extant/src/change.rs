@@ -1,7 +1,8 @@
 //! Everything that starts with a path and changes the file system.
 
+use crate::error::Why;
 use crate::filesystem::bytes;
-use crate::path::{Last, LastLink, resolve_held, resolve_parent};
+use crate::path::{Last, LastLink, Purpose, resolve_held, resolve_parent};
 use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
@@ -27,13 +28,14 @@ impl Filesystem {
                 .transpose();
             Ok((self.open_held(options, path)?, writing?))
         };
-        let (held, writing) = opened().map_err(|e| Error::engine(path, e))?;
+        let opened: std::result::Result<_, Why> = opened();
+        let (held, writing) = opened.map_err(|why| Error::new(path, why.0))?;
         Ok(self.file(held, path, options, writing))
     }
 
-    fn open_held(&self, options: &OpenOptions, path: &Path) -> EngineResult<Held> {
+    fn open_held(&self, options: &OpenOptions, path: &Path) -> std::result::Result<Held, Why> {
         if let Some(reason) = options.contradiction() {
-            return Err(EngineError::InvalidInput(reason));
+            return Err(EngineError::InvalidInput(reason).into());
         }
         let held = if options.create || options.create_new {
             match self.open_or_create(options, path)? {
@@ -64,17 +66,27 @@ impl Filesystem {
     }
 
     /// Opens a file, or makes it; whether it was made.
-    fn open_or_create(&self, options: &OpenOptions, path: &Path) -> EngineResult<(Held, bool)> {
+    fn open_or_create(
+        &self,
+        options: &OpenOptions,
+        path: &Path,
+    ) -> std::result::Result<(Held, bool), Why> {
+        let purpose = if options.create_new {
+            Purpose::Make
+        } else {
+            Purpose::OpenOrMake
+        };
         loop {
             let last = resolve_parent(self.by(), bytes(path), !options.create_new)?;
+            let last = last.last(purpose)?;
             if last.must_be_dir {
-                return Err(EngineError::IsADirectory);
+                return Err(EngineError::IsADirectory.into());
             }
             let dir = last.hold_dir(self.fs())?;
             if !options.create_new {
                 match ops::lookup_held(self.by(), &dir, &last.name) {
                     Err(EngineError::NotFound) => {}
-                    found => return found.map(|found| (found, false)),
+                    found => return Ok((found?, false)),
                 }
             }
             let new = NewInode::new(
@@ -85,7 +97,7 @@ impl Filesystem {
             match ops::create(self.by(), &dir, &last.name, &new) {
                 // Somebody else made it in between.
                 Err(EngineError::Exists) if !options.create_new => {}
-                made => return made.map(|made| (made, true)),
+                made => return Ok((made?, true)),
             }
         }
     }
@@ -135,7 +147,7 @@ impl Filesystem {
     /// # Errors
     /// As for [`Filesystem::create_dir`].
     pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
-        self.at_name(path.as_ref(), |dir, last| {
+        self.at_name(path.as_ref(), Purpose::Make, |dir, last| {
             let new = NewInode::new(FileType::Directory, permissions, ops::now());
             ops::mkdir(self.by(), dir, &last.name, &new).map(drop)
         })
@@ -182,7 +194,8 @@ impl Filesystem {
     /// longer than a block, or no space is left.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
-        self.at_name(link.as_ref(), |dir, last| {
+        self.at_name(link.as_ref(), Purpose::Make, |dir, last| {
+            last.check_new_file(self.by())?;
             let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
             ops::symlink(self.by(), dir, &last.name, target, &new).map(drop)
         })
@@ -201,10 +214,8 @@ impl Filesystem {
         device: DeviceNumber,
         permissions: u16,
     ) -> Result<()> {
-        self.at_name(path.as_ref(), |dir, last| {
-            if last.must_be_dir {
-                return Err(EngineError::NotADirectory);
-            }
+        self.at_name(path.as_ref(), Purpose::Make, |dir, last| {
+            last.check_new_file(self.by())?;
             let mut new = NewInode::new(file_type, permissions, ops::now());
             new.device = device;
             ops::create(self.by(), dir, &last.name, &new).map(drop)
@@ -217,7 +228,8 @@ impl Filesystem {
     /// When there is no such file, it is a directory, or something is at `link` already.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let file = self.hold(original.as_ref(), LastLink::Keep)?;
-        self.at_name(link.as_ref(), |dir, last| {
+        self.at_name(link.as_ref(), Purpose::Make, |dir, last| {
+            last.check_new_file(self.by())?;
             ops::link(self.by(), &file, dir, &last.name)
         })
     }
@@ -231,18 +243,21 @@ impl Filesystem {
     /// directory would come to lie inside itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        self.at_name(from, |from_dir, source| {
-            let target = resolve_parent(self.by(), bytes(to), false)?;
-            if target.must_be_dir || source.must_be_dir {
-                let (_, is_dir) =
-                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
-                if !is_dir {
-                    return Err(EngineError::NotADirectory);
+        self.at_names(
+            from,
+            to,
+            Purpose::Rename,
+            |(from_dir, source), (to_dir, target)| {
+                if target.must_be_dir || source.must_be_dir {
+                    let (_, is_dir) =
+                        ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
+                    if !is_dir {
+                        return Err(EngineError::NotADirectory);
+                    }
                 }
-            }
-            let to_dir = target.hold_dir(self.fs())?;
-            ops::rename(self.by(), from_dir, &source.name, &to_dir, &target.name)
-        })
+                ops::rename(self.by(), from_dir, &source.name, to_dir, &target.name)
+            },
+        )
     }
 
     /// Renames as [`Filesystem::rename`] does, but replaces nothing.
@@ -267,7 +282,21 @@ impl Filesystem {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.two_names(from.as_ref(), to.as_ref(), |from, to| {
+        let taken = if flags.no_replace {
+            Purpose::Make
+        } else {
+            Purpose::Rename
+        };
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.at_names(from, to, taken, |(from_dir, source), (to_dir, target)| {
+            if target.must_be_dir || source.must_be_dir {
+                let (_, is_dir) =
+                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
+                if !is_dir {
+                    return Err(EngineError::NotADirectory);
+                }
+            }
+            let (from, to) = ((from_dir, &*source.name), (to_dir, &*target.name));
             ops::rename_with(self.by(), from, to, flags)
         })
     }
@@ -278,42 +307,25 @@ impl Filesystem {
     /// # Errors
     /// When one of them does not exist, or a directory would come to lie inside itself.
     pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Result<()> {
-        self.at_name(one.as_ref(), |one_dir, one| {
-            let other = resolve_parent(self.by(), bytes(other.as_ref()), false)?;
-            let other_dir = other.hold_dir(self.fs())?;
-            // A `/` behind a name says what that name stands for, whatever comes in its place.
-            let sides = [
-                (one.must_be_dir, one.dir, &one.name),
-                (other.must_be_dir, other.dir, &other.name),
-            ];
-            for (must_be_dir, dir, name) in sides {
-                if must_be_dir && !ops::lookup_with(self.by(), dir, name, Inode::is_dir)?.1 {
-                    return Err(EngineError::NotADirectory);
+        let (one, other) = (one.as_ref(), other.as_ref());
+        self.at_names(
+            one,
+            other,
+            Purpose::Rename,
+            |(one_dir, one), (other_dir, other)| {
+                // A `/` behind a name says what that name stands for, whatever comes in its place.
+                let sides = [
+                    (one.must_be_dir, one.dir, &one.name),
+                    (other.must_be_dir, other.dir, &other.name),
+                ];
+                for (must_be_dir, dir, name) in sides {
+                    if must_be_dir && !ops::lookup_with(self.by(), dir, name, Inode::is_dir)?.1 {
+                        return Err(EngineError::NotADirectory);
+                    }
                 }
-            }
-            ops::exchange(self.by(), (one_dir, &one.name), (&other_dir, &other.name))
-        })
-    }
-
-    /// Does something with two names that both exist or may come to.
-    fn two_names(
-        &self,
-        from: &Path,
-        to: &Path,
-        change: impl FnOnce((&Held, &[u8]), (&Held, &[u8])) -> EngineResult<()>,
-    ) -> Result<()> {
-        self.at_name(from, |from_dir, source| {
-            let target = resolve_parent(self.by(), bytes(to), false)?;
-            let to_dir = target.hold_dir(self.fs())?;
-            if target.must_be_dir || source.must_be_dir {
-                let (_, is_dir) =
-                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
-                if !is_dir {
-                    return Err(EngineError::NotADirectory);
-                }
-            }
-            change((from_dir, &source.name), (&to_dir, &target.name))
-        })
+                ops::exchange(self.by(), (one_dir, &one.name), (other_dir, &other.name))
+            },
+        )
     }
 
     /// Makes a file without a name and opens it for reading and writing. It lies near the directory
@@ -342,10 +354,11 @@ impl Filesystem {
     /// When something is at `link` already, the file has lost its last name, or lies on another
     /// file system.
     pub fn link_file(&self, file: &File, link: impl AsRef<Path>) -> Result<()> {
-        self.at_name(link.as_ref(), |dir, last| {
+        self.at_name(link.as_ref(), Purpose::Make, |dir, last| {
             if !Arc::ptr_eq(self.fs(), file.fs()) {
                 return Err(EngineError::OtherFileSystem);
             }
+            last.check_new_file(self.by())?;
             ops::link(self.by(), file.held(), dir, &last.name)
         })
     }
@@ -355,9 +368,14 @@ impl Filesystem {
     /// # Errors
     /// When there is no such file, or it is a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at_name(path.as_ref(), |dir, last| {
+        self.at_name(path.as_ref(), Purpose::RemoveFile, |dir, last| {
             if last.must_be_dir {
-                return Err(EngineError::NotADirectory);
+                let (_, is_dir) = ops::lookup_with(self.by(), last.dir, &last.name, Inode::is_dir)?;
+                return Err(if is_dir {
+                    EngineError::IsADirectory
+                } else {
+                    EngineError::NotADirectory
+                });
             }
             ops::unlink(self.by(), dir, &last.name)
         })
@@ -368,7 +386,7 @@ impl Filesystem {
     /// # Errors
     /// When there is no such directory, or it is not empty.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.at_name(path.as_ref(), |dir, last| {
+        self.at_name(path.as_ref(), Purpose::RemoveDir, |dir, last| {
             ops::rmdir(self.by(), dir, &last.name)
         })
     }
@@ -482,17 +500,37 @@ impl Filesystem {
     }
 
     /// Does something with the last name of a path, in the directory it is in.
-    pub(crate) fn at_name(
+    fn at_name(
         &self,
         path: &Path,
+        purpose: Purpose,
         change: impl FnOnce(&Held, &Last) -> EngineResult<()>,
     ) -> Result<()> {
-        resolve_parent(self.by(), bytes(path), false)
-            .and_then(|last| {
-                let dir = last.hold_dir(self.fs())?;
-                change(&dir, &last)
-            })
-            .map_err(|e| Error::engine(path, e))
+        let changed = || -> std::result::Result<(), Why> {
+            let last = resolve_parent(self.by(), bytes(path), false)?.last(purpose)?;
+            let dir = last.hold_dir(self.fs())?;
+            Ok(change(&dir, &last)?)
+        };
+        changed().map_err(|why| Error::new(path, why.0))
+    }
+
+    /// Does something with two names: the first one is given up, or both are.
+    fn at_names(
+        &self,
+        from: &Path,
+        to: &Path,
+        taken: Purpose,
+        change: impl FnOnce((&Held, &Last), (&Held, &Last)) -> EngineResult<()>,
+    ) -> Result<()> {
+        let changed = || -> std::result::Result<(), Why> {
+            let source = resolve_parent(self.by(), bytes(from), false)?;
+            let target = resolve_parent(self.by(), bytes(to), false)?;
+            // What stands in front of the names is looked at first, as Linux does.
+            let (source, target) = (source.last(Purpose::Rename)?, target.last(taken)?);
+            let dirs = (source.hold_dir(self.fs())?, target.hold_dir(self.fs())?);
+            Ok(change((&dirs.0, &source), (&dirs.1, &target))?)
+        };
+        changed().map_err(|why| Error::new(from, why.0))
     }
 }
 

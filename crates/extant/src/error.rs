@@ -7,7 +7,7 @@ use extant_core::Place;
 use extant_core::error::kind_of;
 use extant_format::FormatError;
 use extant_format::errno::{
-    EACCES, EEXIST, EINVAL, EIO, ELOOP, ENOENT, ENOSPC, EOPNOTSUPP, EUCLEAN,
+    EACCES, EBUSY, EEXIST, EINVAL, EIO, ELOOP, ENOENT, ENOSPC, EOPNOTSUPP, EUCLEAN,
 };
 use std::fmt;
 use std::io;
@@ -38,6 +38,9 @@ pub enum Cause {
     DirectoryTwice,
     /// A name that no file may have here: it is empty, `.`, `..`, or holds a `/` or a zero byte.
     BadName,
+    /// What is to be moved or removed is a place on the way: the root, or a path that ends in `.`
+    /// or `..`.
+    Busy,
     /// A directory holds the same name twice.
     NameTwice,
     /// Directories are nested deeper than this crate follows them.
@@ -248,6 +251,7 @@ impl Error {
             Cause::Unread(unread) => unread.reason().errno(),
             Cause::Altered { .. } => EIO,
             Cause::BadName | Cause::NotKept(_) => EINVAL,
+            Cause::Busy => EBUSY,
             Cause::TooDeep => ELOOP,
             Cause::Incomplete(missing) => missing
                 .first()
@@ -326,6 +330,7 @@ impl fmt::Display for Error {
             Cause::DirectoryTwice => {
                 f.write_str("the file system is corrupt: this directory has a second place")
             }
+            Cause::Busy => f.write_str("the root, `.` and `..` can be neither moved nor removed"),
             Cause::BadName => f.write_str("the file system is corrupt: no file may have this name"),
             Cause::NameTwice => {
                 f.write_str("the file system is corrupt: its directory has this name twice")

@@ -11,6 +11,8 @@
 //! - Names and inodes that are in memory are passed without a lock and without a count of
 //!   references.
 
+use crate::Cause;
+use crate::error::Why;
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, InodeId};
 use extant_core::ops::{self, OpContext};
@@ -28,6 +30,61 @@ const TRIES: usize = 100;
 pub(crate) enum LastLink {
     Follow,
     Keep,
+}
+
+/// What is to be done with the last name of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Something new gets the name.
+    Make,
+    /// The file of the name is opened, or made.
+    OpenOrMake,
+    /// A file loses the name.
+    RemoveFile,
+    /// An empty directory is removed.
+    RemoveDir,
+    /// A name is given up for another one, or taken.
+    Rename,
+}
+
+/// How a path ends.
+#[derive(Debug)]
+enum End {
+    Name(Vec<u8>),
+    Root,
+    Dot,
+    DotDot,
+}
+
+/// The directory that a path ends in, and how.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    dir: InodeId,
+    end: End,
+    must_be_dir: bool,
+}
+
+impl Parent {
+    /// The last name. Without one, the error is that of Linux for what was to be done.
+    pub(crate) fn last(self, purpose: Purpose) -> std::result::Result<Last, Why> {
+        let special = match self.end {
+            End::Name(name) => {
+                return Ok(Last {
+                    dir: self.dir,
+                    name,
+                    must_be_dir: self.must_be_dir,
+                });
+            }
+            special => special,
+        };
+        Err(match (purpose, special) {
+            (Purpose::Make, _) => Error::Exists.into(),
+            (Purpose::OpenOrMake | Purpose::RemoveFile, _) => Error::IsADirectory.into(),
+            (Purpose::RemoveDir, End::Dot) => Error::InvalidInput("the path ends in `.`").into(),
+            (Purpose::RemoveDir, End::DotDot) => Error::NotEmpty.into(),
+            (Purpose::RemoveDir | Purpose::Rename, _) => Cause::Busy.into(),
+        })
+    }
 }
 
 /// Where the last name of a path is looked for.
@@ -48,6 +105,16 @@ impl Last {
             Err(Error::Stale) => Err(Error::NotFound),
             held => held,
         }
+    }
+
+    /// Makes sure that something new that is no directory can have the name: with a `/` behind it,
+    /// it cannot.
+    pub(crate) fn check_new_file(&self, by: OpContext<'_>) -> Result<()> {
+        if !self.must_be_dir {
+            return Ok(());
+        }
+        ops::lookup_with(by, self.dir, &self.name, Inode::id)?;
+        Err(Error::Exists)
     }
 }
 
@@ -114,20 +181,18 @@ fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
 /// The directory that the last name of `path` is in, and that name. Symbolic links on the way are
 /// followed; with `follow` also one that the last name stands for, so that what the name leads to
 /// is returned, whether or not it exists.
-pub(crate) fn resolve_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> {
+pub(crate) fn resolve_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Parent> {
     again(|| walk_to_parent(by, path, follow))
 }
 
-fn walk_to_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> {
+fn walk_to_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Parent> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
     let mut walk = Walk::from_root(by, path)?;
     loop {
-        let Some(name) = walk.rest.pop() else {
-            return Err(Error::InvalidInput("the path is that of a directory"));
-        };
-        let must_be_dir = !walk.rest.is_empty() && walk.rest.iter().all(|name| name == b".");
+        let name = walk.rest.pop().unwrap_or_default();
+        let must_be_dir = !walk.rest.is_empty() && walk.rest.iter().all(Vec::is_empty);
         if must_be_dir {
             walk.rest.clear();
         }
@@ -136,19 +201,20 @@ fn walk_to_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> 
             continue;
         }
         walk.must_be_dir |= must_be_dir;
-        if name == b"." || name == b".." {
-            return Err(Error::InvalidInput("the path ends in `.` or `..`"));
-        }
-        if follow && walk.enter_link(&name)? {
-            continue;
-        }
+        let end = match &*name {
+            b"" => End::Root,
+            b"." => End::Dot,
+            b".." => End::DotDot,
+            _ if follow && walk.enter_link(&name)? => continue,
+            _ => End::Name(name),
+        };
         if !walk.is_dir()? {
             return Err(Error::NotADirectory);
         }
         ops::search(by, walk.at)?;
-        return Ok(Last {
+        return Ok(Parent {
             dir: walk.at,
-            name,
+            end,
             must_be_dir: walk.must_be_dir,
         });
     }
@@ -195,7 +261,7 @@ impl<'f> Walk<'f> {
 
     /// Goes on by one name.
     fn step(&mut self, name: &[u8], follow: bool) -> Result<()> {
-        if matches!(name, b"." | b"..") {
+        if matches!(name, b"" | b"." | b"..") {
             if !self.is_dir()? {
                 return Err(Error::NotADirectory);
             }
@@ -246,11 +312,11 @@ impl<'f> Walk<'f> {
     }
 }
 
-/// Puts the names of `path` in front of the names to go. A trailing `/` counts as `/.`, which only
-/// directories have.
+/// Puts the names of `path` in front of the names to go. Behind a trailing `/` there is an empty
+/// name, which only directories have.
 fn push_names(rest: &mut Vec<Vec<u8>>, path: &[u8]) {
     if path.ends_with(b"/") {
-        rest.push(b".".to_vec());
+        rest.push(Vec::new());
     }
     let names = path
         .split(|&byte| byte == b'/')

@@ -8,7 +8,7 @@
 
 use crate::error::Why;
 use crate::filesystem::bytes;
-use crate::path::resolve_parent;
+use crate::path::{Purpose, resolve_parent};
 use crate::read_dir::Listing;
 use crate::{Cause, Error, Filesystem, Result};
 use extant_core::Error as EngineError;
@@ -48,9 +48,11 @@ impl Filesystem {
         mut problem: impl FnMut(Error) -> ControlFlow<()>,
     ) -> Result<()> {
         let path = path.as_ref();
-        let found = resolve_parent(self.by(), bytes(path), false)
-            .and_then(|last| Ok((last.hold_dir(self.fs())?, last.name)));
-        let (parent, name) = found.map_err(|e| Error::engine(path, e))?;
+        let find = || -> std::result::Result<_, Why> {
+            let last = resolve_parent(self.by(), bytes(path), false)?.last(Purpose::RemoveDir)?;
+            Ok((last.hold_dir(self.fs())?, last.name))
+        };
+        let (parent, name) = find().map_err(|why| Error::new(path, why.0))?;
         let mut removal = Removal {
             by: self.by(),
             parent,

@@ -1,7 +1,7 @@
 //! What people expect of a library that is used as `std::fs` is.
 
 use crate::support::{Blank, Image, plan};
-use extant::errno::{EEXIST, EINVAL, ELOOP, ENOENT, ENOTDIR};
+use extant::errno::{EBUSY, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR};
 use extant::{Filesystem, MemoryDevice};
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -35,6 +35,179 @@ fn a_copy_has_content_holes_and_permissions() {
     assert_eq!(fs.metadata("/from").unwrap().len(), 3 << 20);
     fs.close().unwrap();
     blank.check();
+}
+
+/// A call that gives, moves or takes the last name of a path.
+struct Call {
+    name: &'static str,
+    here: fn(&Filesystem, &str) -> extant::Result<()>,
+    host: fn(&str) -> std::io::Result<()>,
+}
+
+/// The directory of a path of the tests, of which each has one of its own: `/7/d/.` lies in `/7`.
+fn desk(path: &str) -> &str {
+    let end = path.find("/desk").unwrap() + "/desk".len();
+    &path[..end]
+}
+
+fn with(path: &str, name: &str) -> String {
+    format!("{}/{name}", desk(path))
+}
+
+const CALLS: &[Call] = &[
+    Call {
+        name: "mkdir",
+        here: |fs, path| fs.create_dir(path),
+        host: |path| std::fs::create_dir(path),
+    },
+    Call {
+        name: "rmdir",
+        here: |fs, path| fs.remove_dir(path),
+        host: |path| std::fs::remove_dir(path),
+    },
+    Call {
+        name: "unlink",
+        here: |fs, path| fs.remove_file(path),
+        host: |path| std::fs::remove_file(path),
+    },
+    Call {
+        name: "symlink",
+        here: |fs, path| fs.symlink("target", path),
+        host: |path| std::os::unix::fs::symlink("target", path),
+    },
+    Call {
+        name: "link",
+        here: |fs, path| fs.hard_link(with(path, "f"), path),
+        host: |path| std::fs::hard_link(with(path, "f"), path),
+    },
+    Call {
+        name: "create",
+        here: |fs, path| fs.create(path).map(drop),
+        host: |path| std::fs::File::create(path).map(drop),
+    },
+    Call {
+        name: "create new",
+        here: |fs, path| fs.create_new(path).map(drop),
+        host: |path| std::fs::File::create_new(path).map(drop),
+    },
+    Call {
+        name: "pipe",
+        here: |fs, path| {
+            let none = extant::DeviceNumber::default();
+            fs.create_special(path, extant::FileType::Fifo, none, 0o644)
+        },
+        host: |path| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o644));
+            Ok(rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0)?)
+        },
+    },
+    Call {
+        name: "rename from",
+        here: |fs, path| fs.rename(path, with(path, "new")),
+        host: |path| std::fs::rename(path, with(path, "new")),
+    },
+    Call {
+        name: "rename a file to",
+        here: |fs, path| fs.rename(with(path, "f"), path),
+        host: |path| std::fs::rename(with(path, "f"), path),
+    },
+    Call {
+        name: "rename a directory to",
+        here: |fs, path| fs.rename(with(path, "d"), path),
+        host: |path| std::fs::rename(with(path, "d"), path),
+    },
+    Call {
+        name: "rename a directory to, replacing nothing",
+        here: |fs, path| fs.rename_new(with(path, "d"), path),
+        host: |path| renameat(&with(path, "d"), path, rustix::fs::RenameFlags::NOREPLACE),
+    },
+    Call {
+        name: "exchange",
+        here: |fs, path| fs.exchange(with(path, "f"), path),
+        host: |path| renameat(&with(path, "f"), path, rustix::fs::RenameFlags::EXCHANGE),
+    },
+];
+
+fn renameat(from: &str, to: &str, flags: rustix::fs::RenameFlags) -> std::io::Result<()> {
+    let here = rustix::fs::CWD;
+    Ok(rustix::fs::renameat_with(here, from, here, to, flags)?)
+}
+
+/// What is at the names that calls could have changed.
+fn left(exists: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let names = [
+        "d", "d/in", "e", "f", "l", "new", "none", "d/none", "target",
+    ];
+    names.into_iter().filter(|name| exists(name)).collect()
+}
+
+#[test]
+fn how_a_path_ends_is_judged_as_linux_does() {
+    let fs = empty();
+    let dir = tempfile::tempdir().unwrap();
+    let ends = [
+        "", ".", "..", "d", "d/", "d/.", "d/..", "d/./", "d/../", "d//", "e/", "e/.", "e/..", "f/",
+        "f/.", "f/..", "f/x", "l/", "l/.", "l/..", "none/", "none/.", "none/..", "d/none/",
+        "d/in/", "none",
+    ];
+    for (call, number) in CALLS.iter().zip(0..) {
+        for (end, case) in ends.iter().zip(0..) {
+            let inside = format!("/{number}-{case}/desk");
+            let outside = format!("{}{inside}", dir.path().display());
+            fs.create_dir_all(format!("{inside}/d")).unwrap();
+            fs.create_dir(format!("{inside}/e")).unwrap();
+            std::fs::create_dir_all(format!("{outside}/d")).unwrap();
+            std::fs::create_dir(format!("{outside}/e")).unwrap();
+            for file in ["f", "d/in"] {
+                fs.write(format!("{inside}/{file}"), "").unwrap();
+                std::fs::write(format!("{outside}/{file}"), "").unwrap();
+            }
+            fs.symlink("d", format!("{inside}/l")).unwrap();
+            std::os::unix::fs::symlink("d", format!("{outside}/l")).unwrap();
+            let theirs = (call.host)(&format!("{outside}/{end}"));
+            let ours = (call.here)(&fs, &format!("{inside}/{end}"));
+            assert_eq!(
+                ours.as_ref().map_err(extant::Error::errno).err(),
+                theirs.as_ref().map_err(|e| e.raw_os_error().unwrap()).err(),
+                "{} {end:?}: {ours:?}, Linux: {theirs:?}",
+                call.name
+            );
+            assert_eq!(
+                left(|name| fs.symlink_metadata(format!("{inside}/{name}")).is_ok()),
+                left(|name| Path::new(&format!("{outside}/{name}")).is_symlink()
+                    || Path::new(&format!("{outside}/{name}")).exists()),
+                "{} {end:?}",
+                call.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_root_can_be_neither_made_nor_removed() {
+    let fs = empty();
+    fs.write("/f", "").unwrap();
+    fs.create_dir("/d").unwrap();
+    for root in ["/", "//", "///"] {
+        for (call, errno, done) in [
+            ("mkdir", EEXIST, fs.create_dir(root)),
+            ("rmdir", EBUSY, fs.remove_dir(root)),
+            ("remove all", EBUSY, fs.remove_dir_all(root)),
+            ("unlink", EISDIR, fs.remove_file(root)),
+            ("symlink", EEXIST, fs.symlink("f", root)),
+            ("link", EEXIST, fs.hard_link("/f", root)),
+            ("create", EISDIR, fs.create(root).map(drop)),
+            ("create new", EEXIST, fs.create_new(root).map(drop)),
+            ("rename from", EBUSY, fs.rename(root, "/d/new")),
+            ("rename to", EBUSY, fs.rename("/d", root)),
+            ("rename new", EEXIST, fs.rename_new("/d", root)),
+            ("exchange", EBUSY, fs.exchange("/d", root)),
+        ] {
+            assert_eq!(done.unwrap_err().errno(), errno, "{call} {root}");
+        }
+        fs.create_dir_all(root).unwrap();
+    }
+    assert!(fs.exists("/f").unwrap());
 }
 
 #[test]
