@@ -11,6 +11,9 @@ const CODES = {
   126: "ENOKEY", 1000: "ERR_NOT_EXT4",
 };
 
+/** Of paths that lead to no file. */
+const NOWHERE = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG"]);
+
 /** Bytes of a file that are read at once. */
 const PIECE = 4 << 20;
 
@@ -178,9 +181,16 @@ export class Image {
     return this.#view(this.#exports.extant_more(), this.#exports.extant_more_len()).slice();
   }
 
-  /** Names of a directory in the order of their bytes; or what is known of each without its inode. */
+  /**
+   * Names of a directory in the order of their bytes; or what is known of each without its inode.
+   * Throws where some of the names cannot be read: `list` gives the others.
+   */
   readdir(path = "/", options = {}) {
-    const { names, numbers } = this.#list(path, 0);
+    const { names, numbers, problems } = this.#list(path, 0);
+    for (const [at, code, message] of problems) {
+      if (at !== null) continue;
+      throw new ExtantError(`${path}: ${message}`, CODES[code] ?? `E${code}`, { cause: this.#thrown });
+    }
     if (!options.withFileTypes) return names;
     return names.map((name, at) => new Dirent(name, path, numbers[2 * at], numbers[2 * at + 1]));
   }
@@ -229,7 +239,7 @@ export class Image {
       this.stat(path);
       return true;
     } catch (e) {
-      if (e.code === "ENOENT" || e.code === "ENOTDIR") return false;
+      if (NOWHERE.has(e.code)) return false;
       throw e;
     }
   }
@@ -258,9 +268,14 @@ export class Image {
 
   /** Bytes of a file from `offset` on, fewer than `length` at its end only. */
   read(path, offset, length) {
+    for (const number of [offset, length]) {
+      // As many bytes as there are may be asked for.
+      if (number !== Infinity && !Number.isInteger(number) || number < 0) {
+        throw new TypeError("an offset and a length are whole numbers, not below 0");
+      }
+    }
     const { ino, size } = typeof path === "object" && "ino" in path ? path : this.stat(path);
     const end = Math.min(size, offset + length);
-    if (!(offset >= 0) || !(length >= 0)) throw new TypeError("an offset and a length are numbers");
     if (end - offset > LARGEST) throw new ExtantError("too many bytes at once", "EINVAL");
     const bytes = new Uint8Array(Math.max(0, end - offset));
     let at = 0;

@@ -332,6 +332,13 @@ test("errors have the codes of Node's fs", async () => {
   assert.equal(image.exists("/none"), false);
   assert.equal(image.exists("/etc/hostname/none"), false);
   assert.equal(image.exists("/absolute"), true);
+  for (const nowhere of ["/loop", "/loop/x", `/${"x".repeat(300)}`]) assert.equal(image.exists(nowhere), false);
+  for (const wrong of [0.5, -1, NaN, -Infinity, "1", undefined, null]) {
+    assert.throws(() => image.read("/name", wrong, 1), TypeError, `${wrong}`);
+    assert.throws(() => image.read("/name", 0, wrong), TypeError, `${wrong}`);
+  }
+  assert.equal(Buffer.from(image.read("/name", 1, Infinity)).toString(), "ox\n");
+  assert.equal(image.read("/name", Infinity, 1).length, 0);
   const one = image.tar("/");
   one.next();
   image.tar("/etc").next();
@@ -341,6 +348,38 @@ test("errors have the codes of Node's fs", async () => {
   await assert.rejects(open(join(place, "none.img")), { code: "ENOENT" });
   await assert.rejects(open({ size: -1, read() {} }), TypeError);
   await assert.rejects(open(true), TypeError);
+});
+
+test("what cannot be read is an error, not nothing", async () => {
+  const bytes = readFileSync(disk);
+  for (const path of ["/", "/etc", "/etc/deep/er"]) {
+    let gone = false;
+    const read = (offset, length) => {
+      if (gone) throw new Error("the disk is gone");
+      return bytes.subarray(offset, offset + length);
+    };
+    const image = await open({ size: bytes.length, read });
+    gone = true;
+    const failed = (act) => assert.throws(act, (e) => isTold(e) && /^E(IO|UCLEAN)$/.test(e.code), path);
+    failed(() => image.readdir(path));
+    failed(() => image.readdir(path, { withFileTypes: true }));
+    failed(() => [...image.walk(path)]);
+    failed(() => image.exists(`${path}/none`));
+    failed(() => image.readFile("/etc/hostname"));
+    failed(() => image.read("/large", 0, 10));
+    failed(() => [...image.chunks("/large")]);
+    gone = false;
+    assert.ok(image.readdir(path).length > 2, path);
+  }
+  // Blocks of names that are damaged: what is left of them is in the list.
+  const at = bytes.indexOf("file 250");
+  assert.ok(at > 0);
+  const start = at - (at % 4096);
+  bytes.fill(0xff, start, start + 4096);
+  const image = await open(bytes);
+  assert.throws(() => image.readdir("/etc/deep/er"), (e) => isTold(e) && e.message.includes("/etc/deep/er"));
+  const { entries, problems } = image.list("/etc/deep/er");
+  assert.ok(problems.some(({ name }) => name === null) && entries.length > 100, `${entries.length}`);
 });
 
 test("what a reader throws is told, and it cannot use the image", async () => {

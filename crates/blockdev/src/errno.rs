@@ -7,6 +7,7 @@ pub(crate) const IO: i32 = 5;
 pub(crate) const NXIO: i32 = 6;
 pub(crate) const ACCES: i32 = 13;
 pub(crate) const NOTBLK: i32 = 15;
+pub(crate) const ISDIR: i32 = 21;
 pub(crate) const BUSY: i32 = 16;
 pub(crate) const INVAL: i32 = 22;
 pub(crate) const NOSPC: i32 = 28;

@@ -195,6 +195,10 @@ impl DeviceError {
             Self::Export { errno, .. } => *errno,
             Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => errno::IO,
             Self::ReadOnly { .. } => errno::ROFS,
+            Self::NotADevice {
+                kind: "a directory",
+                ..
+            } => errno::ISDIR,
             Self::NotADevice { .. } => errno::NOTBLK,
             Self::InUse { .. } | Self::Attached { .. } => errno::BUSY,
             Self::TooSmall { .. } => errno::NOSPC,

@@ -66,15 +66,16 @@ pub unsafe extern "C" fn extant_rename(
     let (fs, from, to) = unsafe { (object(fs), path(from), path(to)) };
     done(|| {
         let (fs, from, to) = (&fs?.0, from?, to?);
+        let all = RENAME_NO_REPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+        known("the flags of a rename", flags, all)?;
         match flags {
             0 => fs.rename(from, to)?,
             RENAME_EXCHANGE => fs.exchange(from, to)?,
+            _ if flags & RENAME_EXCHANGE != 0 => {
+                let message = "the flags of a rename: EXTANT_RENAME_EXCHANGE goes with no other";
+                return Err(Failure::invalid(message));
+            }
             _ => {
-                known(
-                    "the flags of a rename",
-                    flags,
-                    RENAME_NO_REPLACE | RENAME_WHITEOUT,
-                )?;
                 let flags = RenameFlags {
                     no_replace: flags & RENAME_NO_REPLACE != 0,
                     whiteout: flags & RENAME_WHITEOUT != 0,

@@ -50,6 +50,11 @@ pub unsafe extern "C" fn extant_set_acl(
     // SAFETY: as the header asks of callers.
     done(|| unsafe {
         let kind = acl_kind(kind)?;
+        // Before anything is read.
+        if count > MOST_ENTRIES {
+            let message = format!("a list of {count} entries is larger than any file can have");
+            return Err(Failure::invalid(message));
+        }
         let given = match (count, optional(entries, count)) {
             (0, _) => &[],
             (_, Some(given)) => given,
@@ -64,6 +69,9 @@ pub unsafe extern "C" fn extant_set_acl(
         Ok(object(fs)?.0.set_acl(path(file)?, kind, acl.as_ref())?)
     })
 }
+
+/// Entries of the largest attribute that Linux knows (64 KiB), of which each takes 4 bytes or more.
+const MOST_ENTRIES: usize = (64 << 10) / 4;
 
 fn acl_kind(kind: u32) -> Result<AclKind, Failure> {
     match kind {

@@ -38,6 +38,21 @@ static int too_much(void *user, uint64_t *bytes)
     return 0;
 }
 
+/* A directory is no image. */
+static int directories(void)
+{
+    struct extant_options writes = { .size = sizeof writes, .flags = EXTANT_WRITABLE };
+    const char *const settings[] = { "force=yes", NULL };
+    extant_device *device = NULL;
+    extant_fs *fs = NULL;
+
+    if (extant_open("/", NULL, &fs) != -EISDIR || extant_open("/", &writes, &fs) != -EISDIR)
+        return 1;
+    if (extant_device_open("/", NULL, &device) != -EISDIR || extant_device_open("/", &writes, &device) != -EISDIR)
+        return 2;
+    return extant_mkfs("/", settings, NULL) != -EISDIR;
+}
+
 /* What a transaction did is forgotten, and a file that is left open says so. */
 static int transaction(const char *image)
 {
@@ -126,6 +141,13 @@ int main(int argc, char **argv)
     REFUSED(extant_stat(fs, NULL, &stat));
     REFUSED(extant_stat(fs, "/", NULL));
     REFUSED(extant_rename(fs, "/a", "/b", 0x40));
+    if (strstr(extant_message(), "0x40 is not known") == NULL)
+        return 13;
+    REFUSED(extant_rename(fs, "/a", "/b", EXTANT_RENAME_EXCHANGE | EXTANT_RENAME_NO_REPLACE));
+    if (strstr(extant_message(), "EXTANT_RENAME_EXCHANGE goes with no other") == NULL)
+        return 13;
+    if (directories() != 0)
+        return 14;
     REFUSED(extant_lutimens(fs, "/", NULL));
     REFUSED(extant_mkdir(fs, "/x", 0x10000));
     REFUSED(extant_file_open(fs, "/", EXTANT_O_READ, 0, NULL));
@@ -149,6 +171,10 @@ int main(int argc, char **argv)
     REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, NULL, 3));
     memset(&entry, 0xff, sizeof entry);
     REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, 1));
+    /* More than there is memory for, and so many that the size of all of them is small again. */
+    REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, (size_t)1 << 30));
+    REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, SIZE_MAX / sizeof entry + 2));
+    REFUSED(extant_set_acl(fs, "/", EXTANT_ACL_ACCESS, &entry, SIZE_MAX));
     REFUSED(extant_get_quota(fs, EXTANT_QUOTA_GROUP + 9, 0, &quota));
     REFUSED(extant_set_quota(fs, EXTANT_QUOTA_USER, NULL));
     REFUSED(extant_bulkstat(fs, NULL));
