@@ -146,8 +146,8 @@ fn appending(name: &str) -> PyErr {
 fn failed(py: Python<'_>, e: PyErr) -> io::Error {
     let errno = e.value(py).getattr("errno").and_then(|n| n.extract());
     let source = match errno {
-        Ok(errno) => io::Error::from_raw_os_error(errno),
-        Err(_) => io::Error::other(e.to_string()),
+        Ok(errno) if errno > 0 => io::Error::from_raw_os_error(errno),
+        _ => io::Error::other(e.to_string()),
     };
     keep(py, e);
     source

@@ -18,11 +18,15 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Free space in an image that is as small as it can be, in percent of it.
 const HEADROOM: f64 = 10.0;
+
+/// What it may be, as for the command.
+const HEADROOMS: RangeInclusive<f64> = 0.0..=10_000.0;
 
 /// Where an image goes.
 enum Target {
@@ -68,6 +72,11 @@ pub(crate) fn mkfs<'py>(
     let invalid = |text: String| PyValueError::new_err(text);
     if label.contains('\0') {
         return Err(invalid("embedded null byte in the label".to_owned()));
+    }
+    if !HEADROOMS.contains(&headroom) {
+        return Err(invalid(format!(
+            "the headroom cannot be {headroom}: 0 to 10000 percent"
+        )));
     }
     let given = Source::new(image, true)?;
     let is_part = partition.is_some() || offset.is_some() || length.is_some();

@@ -124,14 +124,7 @@ fn build(site: &Site<'_>, place: &Path, package: &Path, bin: &Path) -> Done<Path
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = Command::new(bin.join("maturin"));
     maturin.current_dir(package);
-    maturin.args([
-        "build",
-        "--release",
-        "--strip",
-        "--locked",
-        "--quiet",
-        "--out",
-    ]);
+    maturin.args(["build", "--release", "--locked", "--quiet", "--out"]);
     let built = succeed(maturin.arg(&wheels));
     let _ = fs::remove_dir_all(package.join("extant._native.data"));
     built?;

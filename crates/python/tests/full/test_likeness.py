@@ -224,6 +224,22 @@ def test_identifiers_are_of_the_right_type(tmp_path: Path) -> None:
         extant.mkfs(tmp_path / "new.img", 8 * MIB, uuid="nonsense")
 
 
+@pytest.mark.parametrize("headroom", [-5.0, float("nan"), float("inf"), 10_001.0])
+def test_headroom_is_a_share(tmp_path: Path, headroom: float) -> None:
+    with pytest.raises(ValueError, match="headroom"):
+        extant.mkfs(tmp_path / "new.img", "auto", source=tmp_path, headroom=headroom)
+    assert not (tmp_path / "new.img").exists()
+    (tmp_path / "source").mkdir()
+    for share in (0.0, 250.0, 10_000.0):
+        extant.mkfs(
+            tmp_path / "new.img",
+            "auto",
+            source=tmp_path / "source",
+            headroom=share,
+            overwrite=True,
+        )
+
+
 def test_what_is_no_file_system_has_one_number(tmp_path: Path) -> None:
     zeros = tmp_path / "zeros"
     zeros.write_bytes(bytes(MIB))

@@ -108,6 +108,16 @@ class TestAppendingDevices:
         with gzip.open(packed) as file, extant.open(file) as fs:
             assert fs.listdir("/") == ["lost+found"]
 
+    @pytest.mark.parametrize("number", [0, -5])
+    def test_numbers_of_errors_are_those_of_errors(self, empty: Path, number: int) -> None:
+        class Broken(io.BytesIO):
+            def read(self, size: int | None = -1, /) -> bytes:
+                raise OSError(number, "broken")
+
+        with pytest.raises(OSError) as failed:
+            extant.open(Broken(empty.read_bytes()))
+        assert failed.value.errno == errno.EIO
+
     @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
     def test_reads_may_give_any_buffer(self, empty: Path, form: Callable[[bytes], Any]) -> None:
         class Forms(io.BytesIO):
@@ -372,7 +382,11 @@ class TestFork:
     )
     def test_a_child_leaves_the_image_alone(self, empty: Path, how: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-X", "dev", "-c", textwrap.dedent(self.SCRIPT), how, empty],
+            [
+                sys.executable,
+                *("-X", "dev", "-W", "ignore:This process:DeprecationWarning"),
+                *("-c", textwrap.dedent(self.SCRIPT), how, empty),
+            ],
             capture_output=True,
             text=True,
             timeout=60,

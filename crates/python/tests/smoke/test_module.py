@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 from pathlib import Path
 
 import extant
@@ -180,6 +181,65 @@ class Changing(WithImage):
         self.assertTrue(file.closed)
         with extant.open(self.image) as fs:
             self.assertEqual(fs.read_text("/late"), "late")
+
+
+class Losses(WithImage):
+    """What must not be lost without a word."""
+
+    def test_files_that_are_open_for_appending_are_no_devices(self):
+        with open(self.image, "ab+") as file, self.assertRaises(OSError) as refused:
+            extant.open(file, writable=True)
+        self.assertIn("r+b", str(refused.exception))
+
+    def test_wrong_arguments_leave_files_as_they_are(self):
+        with extant.open(self.image, writable=True) as fs:
+            for call in [
+                lambda: fs.write_bytes("/etc/hostname", "text"),
+                lambda: fs.write_text("/etc/hostname", b"bytes"),
+                lambda: fs.write_text("/etc/hostname", "x", encoding="nope"),
+                lambda: fs.open("/etc/hostname", "w", newline="q"),
+            ]:
+                with self.assertRaises((TypeError, LookupError, ValueError)):
+                    call()
+            self.assertEqual(fs.read_text("/etc/hostname"), "box\n")
+
+    def test_a_file_that_fails_takes_no_other_with_it(self):
+        fs = extant.open(self.image, writable=True)
+        files = [fs.open(f"/{n}", "wb") for n in range(5)]
+        files[2].seek(1 << 50)
+        for file in files:
+            file.write(b"words")
+        with self.assertRaises(OSError) as failed:
+            fs.close()
+        self.assertEqual(failed.exception.errno, errno.EFBIG)
+        with extant.open(self.image) as fs:
+            for n in (0, 1, 3, 4):
+                self.assertEqual(fs.read_bytes(f"/{n}"), b"words")
+
+    def test_a_child_writes_nothing(self):
+        fs = extant.open(self.image, writable=True)
+        file = fs.open("/once", "w")
+        file.write("once")
+        with warnings.catch_warnings():
+            # Newer versions warn of threads, which the library may have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                file.close()
+                os._exit(2)
+            fs.close()
+            os._exit(0 if fs.closed else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        fs.close()
+        with extant.open(self.image) as fs:
+            self.assertEqual(fs.read_text("/once"), "once")
+
+    def test_links_in_a_circle_are_nothing(self):
+        with extant.open(self.image, writable=True) as fs:
+            fs.symlink("loop", "/loop")
+            self.assertFalse(fs.exists("/loop") or fs.isdir("/loop") or fs.isfile("/loop/x"))
+            self.assertIn("/etc/hostname", list(fs.glob("*/*")))
 
 
 class Refusing(WithImage):
