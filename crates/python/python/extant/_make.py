@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from extant import _native
@@ -30,6 +32,18 @@ class Made:
     inodes: int
     free_inodes: int
     uuid: UUID
+
+
+def _would_fill_itself(image: Any, source: Any, is_part: bool) -> bool:
+    """Whether an image that is written in place is the file of its source."""
+    is_path = isinstance(image, str | bytes) or hasattr(image, "__fspath__")
+    if is_path and not is_part:
+        return False  # Such a file appears when it is complete.
+    try:
+        at = image if is_path or isinstance(image, int) else image.fileno()
+        return os.path.samestat(os.stat(at), os.stat(source))
+    except (AttributeError, OSError, TypeError, ValueError):
+        return False  # No file, or none of the host.
 
 
 def mkfs(
@@ -76,6 +90,11 @@ def mkfs(
         uuid = UUID(uuid)
     if not (uuid is None or isinstance(uuid, UUID)):
         raise TypeError(f"uuid must be UUID or str, not {type(uuid).__name__}")
+    is_part = not (partition is None and offset is None and length is None)
+    if source is not None and _would_fill_itself(image, source, is_part):
+        raise OSError(
+            errno.EINVAL, "the source is what would be written over while it is read", source
+        )
     made = _native.mkfs(
         image,
         size,

@@ -17,6 +17,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from conftest import run
 from fsspec.implementations.local import LocalFileSystem
 
 import extant
@@ -197,6 +198,36 @@ class TestArguments:
         with pytest.raises(ValueError, match="null"):
             extant.mkfs(tmp_path / "new.img", 8 * MIB, label="a\0b")
         assert not (tmp_path / "new.img").exists()
+
+
+class TestSources:
+    def test_a_source_is_not_written_over(self, tmp_path: Path) -> None:
+        (tmp_path / "tree").mkdir()
+        (tmp_path / "tree" / "file").write_bytes(b"precious" * 100_000)
+        packed = tmp_path / "packed.tar"
+        run("tar", "-C", tmp_path / "tree", "-cf", packed, "file")
+        os.truncate(packed, 16 * MIB)
+        link = tmp_path / "link"
+        link.symlink_to(packed)
+        before = packed.read_bytes()
+        number = os.open(packed, os.O_RDWR)
+        try:
+            with open(packed, "r+b") as file:
+                for call in (
+                    lambda: extant.mkfs(file, source=packed),
+                    lambda: extant.mkfs(file, source=link),
+                    lambda: extant.mkfs(number, source=str(packed)),
+                    lambda: extant.mkfs(packed, source=packed, offset=0),
+                    lambda: extant.mkfs(link, source=bytes(packed), length=8 * MIB),
+                ):
+                    with pytest.raises(OSError, match="written over"):
+                        call()
+                    assert packed.read_bytes() == before
+        finally:
+            os.close(number)
+        extant.mkfs(packed, source=packed, overwrite=True)
+        with extant.open(packed) as fs:
+            assert fs.read_bytes("/file") == b"precious" * 100_000
 
 
 class TestClosing:
