@@ -1,6 +1,7 @@
 //! Processes that a program in C forks after it has used the library.
 
 use crate::program::{compile, libraries};
+use extant_testkit::nginx::Nginx;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::tool::tool;
 use std::path::Path;
@@ -19,15 +20,22 @@ fn a_forked_process_works_as_the_one_before_it() {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("file"), "text").unwrap();
     }
-    std::fs::create_dir(path("made")).unwrap();
     let groups = ["-t", "ext4", "-b", "1024", "-g", "1024"];
     mke2fs(&path("disk.img"), 16 << 20, &groups);
-    let program = tool(path("forked").to_str().unwrap());
-    let arguments = [path("disk.img"), path("tree"), path("made")];
-    assert_eq!(program.args(&arguments).ok().text(), "done\n");
-    let made: Vec<_> = std::fs::read_dir(path("made")).unwrap().collect();
-    assert_eq!(made.len(), 3);
-    for image in made {
-        assert_clean(&image.unwrap().path());
+    // Requests of a process have a thread of their own.
+    let server = Nginx::start();
+    let image = path("disk.img");
+    server.put("disk.img", &std::fs::read(&image).unwrap());
+    for image in [image.to_str().unwrap(), &server.url("disk.img")] {
+        std::fs::create_dir(path("made")).unwrap();
+        let program = tool(path("forked").to_str().unwrap()).arg(image);
+        let done = program.args(&[path("tree"), path("made")]).ok();
+        assert_eq!(done.text(), "done\n");
+        let made: Vec<_> = std::fs::read_dir(path("made")).unwrap().collect();
+        assert_eq!(made.len(), 3);
+        for image in made {
+            assert_clean(&image.unwrap().path());
+        }
+        std::fs::remove_dir_all(path("made")).unwrap();
     }
 }
