@@ -679,6 +679,24 @@ class TestFsspec:
                 write()
             assert ours.cat("/keep") == b"precious"
 
+    def test_a_damaged_inode_does_not_hide_the_others(self, empty: Path) -> None:
+        with extant.open(empty, writable=True) as fs:
+            fs.mkdir("/d")
+            for name in ("a", "b", "c"):
+                fs.write_text(f"/d/{name}", name)
+            fs.utime("/d/b", (0x12345678, 0x12345678))
+        data = empty.read_bytes()
+        times = 0x12345678.to_bytes(4, "little")
+        # The access time of the inode; its checksum does not fit any more.
+        empty.write_bytes(data.replace(times, b"\1\2\3\4"))
+        with Ext4FileSystem(str(empty)) as fs:
+            with pytest.raises(extant.DamagedError):
+                fs.info("/d/b")
+            assert fs.find("/d") == ["d/a", "d/b", "d/c"]
+            assert fs.cat("/d/a") == b"a"
+            with pytest.raises(extant.DamagedError):
+                fs.cat("/d/b")
+
     def test_blocks_of_files(self, pair: Any) -> None:
         ours, theirs, at = pair
         for fs, where in ((ours, str), (theirs, at)):
