@@ -541,17 +541,21 @@ fn hint_of(device: &SharedDevice) -> Option<String> {
 /// What an error of opening for writing is called: with what to do about it, where that is known.
 pub(crate) fn why_not_writable(image: &ImageLocation, e: &EngineError) -> Option<String> {
     let image = shown(image);
+    // A block device that cannot be written to says so when it is first written to.
+    let cannot = |e: &dyn std::fmt::Display| {
+        format!("{image} cannot be written to: {e}. Reading it may still be possible")
+    };
     Some(match e {
         EngineError::Device(device) => match &**device {
             DeviceError::InUse { .. } => format!(
                 "{image} is open elsewhere: another program writes to it, or it is mounted. Try again when \
                  that has ended"
             ),
-            DeviceError::Open { source, .. } if is_refusal(source) => {
-                format!("{image} cannot be written to: {source}. Reading it may still be possible")
-            }
+            DeviceError::Open { source, .. } if is_refusal(source) => cannot(source),
+            _ if is_refused(e) => cannot(e),
             _ => return None,
         },
+        EngineError::Log(_) if is_refused(e) => cannot(e),
         e if is_half_way(e) => format!("{image}: {HALF_WAY}"),
         EngineError::Unsupported { .. } => format!(
             "{image}: {e}; it can still be read: take the files out with `extant cp`, and make a new image with \
@@ -568,6 +572,18 @@ const HALF_WAY: &str = "taking changes back was cut off here, and the image is n
 /// Whether an image has the feature that it has while changes are taken back.
 fn is_half_way(e: &EngineError) -> bool {
     matches!(e, EngineError::Unsupported { features } if features.contains("FEATURE_I30"))
+}
+
+/// Whether the system refused what is at the bottom of an error.
+fn is_refused(e: &EngineError) -> bool {
+    let mut below: Option<&dyn std::error::Error> = Some(e);
+    while let Some(error) = below {
+        if error.downcast_ref().is_some_and(is_refusal) {
+            return true;
+        }
+        below = error.source();
+    }
+    false
 }
 
 /// Whether the system refuses to open a file for writing, as opposed to not finding it.

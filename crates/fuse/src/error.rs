@@ -85,6 +85,18 @@ pub enum MountError {
         /// The other place, in words.
         place: String,
     },
+    /// A process of the mount cannot answer, and nothing was unmounted.
+    #[error(
+        "{} stays mounted: process {process} of the mount has been stopped and cannot answer: have it go on \
+         (kill -CONT {process}), and unmount then",
+        point.display()
+    )]
+    Asleep {
+        /// The directory.
+        point: PathBuf,
+        /// The number of the process.
+        process: u32,
+    },
     /// The process that keeps the mount cannot end.
     #[error(
         "{} is unmounted, but process {process}, which kept the mount, has been stopped and cannot end: have it go on \

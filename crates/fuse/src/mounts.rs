@@ -180,6 +180,13 @@ pub(crate) struct Mount {
     source: PathBuf,
 }
 
+impl Mount {
+    /// Whether it is mounted from a block device: others have no major number.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.device.0 != 0
+    }
+}
+
 /// A file system that `extant mount` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedImage {

@@ -136,10 +136,32 @@ impl MountProcess {
     /// Its number, if it has been stopped, so that it cannot end.
     pub(crate) fn stopped(&self) -> Option<u32> {
         let process = self.process?.as_raw_nonzero().get().cast_unsigned();
-        let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        let state = status.rsplit(')').next()?.trim_start().chars().next()?;
-        matches!(state, 'T' | 't').then_some(process)
+        is_stopped(process).then_some(process)
     }
+
+    /// The number of a process that has been stopped, so that the mount cannot answer: one that it
+    /// started for that, or its own where it started none.
+    pub(crate) fn asleep(&self) -> Option<u32> {
+        let process = self.process?.as_raw_nonzero();
+        let started = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+        let started = started.unwrap_or_default();
+        let mut started = started
+            .split_ascii_whitespace()
+            .filter_map(|child| child.parse().ok())
+            .peekable();
+        if started.peek().is_none() {
+            return self.stopped();
+        }
+        started.find(|&one| is_stopped(one))
+    }
+}
+
+/// Whether a process has been stopped (proc(5), `stat`).
+fn is_stopped(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat"));
+    let status = status.unwrap_or_default();
+    let behind_name = status.rsplit(')').next().unwrap_or_default();
+    matches!(behind_name.trim_start().chars().next(), Some('T' | 't'))
 }
 
 /// Tells whether what a descriptor is about ends within that time.

@@ -43,9 +43,9 @@ pub(crate) const HELPER: &str = "fusermount3";
 /// # Errors
 /// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
 /// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there;
-/// [`MountError::Stopped`]; [`MountError::Unfinished`] where the mount says so itself;
-/// [`MountError::LeftDirty`] when a journal is left in the image, as far
-/// as it can be looked at: a file system behind an offset is not.
+/// [`MountError::Asleep`]; [`MountError::Stopped`]; [`MountError::Unfinished`] where the mount says
+/// so itself; [`MountError::LeftDirty`] when a journal is left in the image, as far as it can be
+/// looked at: a file system behind an offset is not.
 pub fn unmount(point: &Path, lazy: bool, tell: &dyn Fn(&str)) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: point.to_owned(),
@@ -69,6 +69,16 @@ pub fn unmount(point: &Path, lazy: bool, tell: &dyn Fn(&str)) -> Result<(), Moun
             && !held.as_ref().is_some_and(Held::is_dead);
     // What is held cannot be unmounted.
     drop(held);
+    // One on a block device is asked to end by the call that unmounts, which cannot be interrupted.
+    if mount.is_on_device()
+        && let End::OfProcess(process) = &end
+        && let Some(process) = process.asleep()
+    {
+        return Err(MountError::Asleep {
+            point: mount.point,
+            process,
+        });
+    }
     detach_patiently(&mount.point, lazy)?;
     if lazy {
         return Ok(());

@@ -4,6 +4,7 @@
 use crate::mounting::{Mount, extant_that_hears_interrupts, wait_until};
 use crate::namespaces::without_copies;
 use crate::support::{extant, ordinary_user};
+use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::require;
 use rustix::mount::UnmountFlags;
@@ -154,6 +155,50 @@ fn unmounting_says_what_it_waits_for() {
         run.stderr
     );
     assert_clean(&mount.image());
+}
+
+#[test]
+fn a_mount_on_a_device_whose_process_was_stopped_stays_and_says_so() {
+    require!(Fuse, LoopDevices);
+    let mut mount = Mount::new();
+    mount.serve("rw");
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let point = text(&mount.point());
+    let line = table.lines().find(|line| line.contains(&point)).unwrap();
+    assert!(line.contains("fuseblk"), "{line}");
+    fs::write(mount.at("file"), b"content").unwrap();
+    let worker = mount.worker();
+    kill_process(worker, Signal::STOP).unwrap();
+    let stat = format!("/proc/{}/stat", worker.as_raw_nonzero());
+    wait_until("it is stopped", || {
+        fs::read_to_string(&stat).unwrap().contains(") T ")
+    });
+    // To unmount would wait for it, and nothing could interrupt that.
+    let run = extant(["umount", &point]);
+    kill_process(worker, Signal::CONT).unwrap();
+    let run = run.fails(1);
+    let what = format!("stays mounted: process {} ", worker.as_raw_nonzero());
+    assert!(run.stderr.contains(&what), "{}", run.stderr);
+    extant(["umount", &point]).ok();
+    assert_clean(&mount.image());
+}
+
+#[test]
+fn a_device_that_only_reads_is_told_with_what_can_still_be_done() {
+    require!(Fuse, LoopDevices);
+    let mount = Mount::new();
+    let device = LoopDevice::attach(&mount.image(), Access::ReadOnly).unwrap();
+    let (device, point) = (text(device.path()), text(&mount.point()));
+    for args in [
+        ["mount", &device, &point],
+        ["touch", &format!("{device}:/new"), ""],
+    ] {
+        let run = extant(args.into_iter().filter(|arg| !arg.is_empty())).fails(1);
+        let (said, what) = (&run.stderr, "Reading it may still be possible");
+        assert!(said.contains(what), "{args:?}: {said}");
+    }
+    extant(["mount", "-o", "ro", &device, &point]).ok();
+    extant(["umount", &point]).ok();
 }
 
 /// A root file system's files, none of which an ordinary user may change.

@@ -3,9 +3,10 @@
 use crate::mounting::Mount;
 use crate::namespaces::apart;
 use crate::support::extant;
-use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::require;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 /// Runs a shell with a mount namespace of its own, in which mount(8) finds this program as the
@@ -233,9 +234,40 @@ fn errors_remount_ro_ends_all_changes_when_damage_is_found() {
     }
 }
 
+/// Linux's number for a structure that is not what its checksum says.
+const EBADMSG: i32 = 74;
+
+#[test]
+fn damage_that_reading_finds_is_recorded_and_with_remount_ro_ends_all_changes() {
+    require!(Fuse);
+    for (asked, goes_on) in [("continue", true), ("remount-ro", false)] {
+        let mount = Mount::new();
+        let image = mount.image();
+        mke2fs(&image, 16 << 20, &["-t", "ext4", "-b", "1024"]);
+        debugfs_write(&image, &["mkdir damaged"]);
+        // Its first entry.
+        let block = debugfs(&image, "blocks damaged");
+        let block: u64 = block.trim().parse().unwrap();
+        let file = fs::File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&[0xff; 64], block * 1024).unwrap();
+        let both = [image.clone(), mount.point()].map(|path| path.display().to_string());
+        let options = format!("errors={asked}");
+        extant(["mount", "-o", &options, &both[0], &both[1]]).ok();
+        // Linux looks for the name first, and asks for no change where that fails.
+        let refused = fs::create_dir(mount.at("damaged/new")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(EBADMSG), "{refused}");
+        let made = fs::create_dir(mount.at("other"));
+        assert_eq!(made.is_ok(), goes_on, "{asked}: {made:?}");
+        let _ = extant(["umount", &both[1]]);
+        let shown = extant_testkit::oracle::dumpe2fs_header(&image);
+        assert!(shown.number("FS Error count") > 0, "{asked}");
+        let state = shown.field("Filesystem state");
+        assert!(state.contains("with errors"), "{asked}: {state}");
+    }
+}
+
 /// Flips a bit in each block bitmap.
 pub(crate) fn damage_block_bitmaps(mount: &Mount) {
-    use std::os::unix::fs::FileExt;
     let shown = extant_testkit::oracle::dumpe2fs(&mount.image());
     let image = fs::File::options()
         .read(true)

@@ -93,6 +93,15 @@ impl Fs {
             .map_or(Seq::NONE, |journal| journal.durable())
     }
 
+    /// Records damage that was found in reading, as Linux does while a file system can be written
+    /// to: the superblock will say that there are errors, and with `errors=remount-ro` changes end.
+    /// Other errors are not recorded. Never waits; any lock may be held.
+    pub fn report_found(&self, error: &Error) {
+        if error.is_corruption() {
+            self.report(error);
+        }
+    }
+
     /// Reports that a structure was found corrupt, or that the device failed, in the course of a
     /// change. Never waits; any lock may be held.
     pub(crate) fn report(&self, error: &Error) {

@@ -244,7 +244,8 @@ pub struct Metadata {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Space charged to the file, in 512-byte sectors.
+    /// Space charged to the file, in 512-byte sectors. A file whose data lies in its inode has as
+    /// many as that fills, as with Linux: programs that copy holes take a file without any for one.
     pub sectors: u64,
     /// Preferred size of reads and writes: the block size.
     pub block_size: u32,
@@ -296,7 +297,7 @@ impl Metadata {
             uid: disk.uid,
             gid: disk.gid,
             size: disk.size,
-            sectors: disk.sectors(block_size),
+            sectors: disk.sectors(block_size) + sectors_inline(file_type, disk),
             block_size: block_size.bytes(),
             links: disk.links.into(),
             atime,
@@ -309,5 +310,15 @@ impl Metadata {
             project: disk.project,
             version: disk.version,
         }
+    }
+}
+
+/// Sectors that the data of a regular file fills in its inode, which are charged to nothing.
+fn sectors_inline(file_type: FileType, disk: &DiskInode) -> u64 {
+    let is_inline = disk.flags.contains(InodeFlags::INLINE_DATA);
+    if is_inline && file_type == FileType::Regular {
+        disk.size.div_ceil(512)
+    } else {
+        0
     }
 }

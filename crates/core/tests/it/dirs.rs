@@ -278,6 +278,31 @@ fn inline_directories_list_and_look_up() {
 }
 
 #[test]
+fn files_whose_data_lies_in_their_inode_have_the_sectors_that_linux_tells() {
+    use std::os::unix::fs::MetadataExt;
+    require!(LoopDevices, KernelExt4);
+    let options = ["-t", "ext4", "-O", "inline_data", "-I", "1024"];
+    let image = Image::make(16, &options, |_| ());
+    let mount = KernelMount::mount(&image.path(), Mode::ReadWrite, "");
+    let sizes = [0, 1, 60, 511, 512, 513, 700, 5000];
+    for size in sizes {
+        std::fs::write(mount.join(format!("f{size}")), vec![7; size]).unwrap();
+    }
+    mount.unmount();
+    let mount = KernelMount::mount(&image.path(), Mode::ReadOnly, "");
+    let told = sizes.map(|size| mount.join(format!("f{size}")).metadata().unwrap().blocks());
+    mount.unmount();
+    let fs = image.open();
+    let mut inline = 0;
+    for (size, told) in sizes.into_iter().zip(told) {
+        let file = at_path(&fs, &format!("/f{size}"));
+        inline += usize::from(file.is_inline());
+        assert_eq!(ops::stat(&fs, &file).sectors, told, "{size} bytes");
+    }
+    assert!(inline >= 6, "{inline}");
+}
+
+#[test]
 fn casefolded_directories_find_names_in_any_case() {
     require!(LoopDevices, KernelExt4);
     let image = Image::make(1, &["-t", "ext2"], |_| ());

@@ -53,11 +53,12 @@ impl Service {
     pub(crate) fn read(&self, node: Node, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         let held = self.hold(node)?;
         let direct = self.goes_past_memory(offset, buf.len());
-        if direct {
-            Ok(ops::pread_direct(&self.fs, &held, offset, buf)?)
+        let read = if direct {
+            ops::pread_direct(&self.fs, &held, offset, buf)
         } else {
-            Ok(ops::pread(&self.fs, &held, offset, buf)?)
-        }
+            ops::pread(&self.fs, &held, offset, buf)
+        };
+        read.map_err(|e| self.met(e))
     }
 
     /// Writes all of `data`, or as much as there is room for: which is an error for data that was

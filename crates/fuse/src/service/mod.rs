@@ -254,7 +254,8 @@ impl Service {
     }
 
     fn hold(&self, node: Node) -> Answer<Held> {
-        Ok(self.fs.hold(self.known(node)?)?)
+        let held = self.fs.hold(self.known(node)?);
+        held.map_err(|e| self.met(e))
     }
 
     /// Tells whether directories may take names that differ in case for the same.
@@ -372,9 +373,10 @@ impl Service {
     }
 
     pub(crate) fn getattr(&self, node: Node) -> Answer<Attributes> {
-        Ok(self
+        let found = self
             .fs
-            .with_inode(self.known(node)?, |inode| self.describe(inode))?)
+            .with_inode(self.known(node)?, |inode| self.describe(inode));
+        found.map_err(|e| self.met(e))
     }
 
     /// Finds what decides what even the superuser may do to an inode.
@@ -387,7 +389,14 @@ impl Service {
 
     pub(crate) fn readlink(&self, node: Node) -> Answer<Vec<u8>> {
         let held = self.hold(node)?;
-        Ok(ops::readlink(&self.fs, &held.snapshot())?)
+        ops::readlink(&self.fs, &held.snapshot()).map_err(|e| self.met(e))
+    }
+
+    /// Finds what a request gets that only reads. Damage that it met is recorded, as Linux records
+    /// it.
+    fn met(&self, e: Error) -> Errno {
+        self.fs.report_found(&e);
+        e.into()
     }
 }
 

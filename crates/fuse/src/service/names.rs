@@ -60,7 +60,8 @@ impl Service {
             b".." => return self.find_parent(parent),
             _ => {}
         }
-        let dir = self.fs.with_inode(self.known(parent)?, Inode::id)?;
+        let dir = self.fs.with_inode(self.known(parent)?, Inode::id);
+        let dir = dir.map_err(|e| self.met(e))?;
         for _ in 0..LOOKS {
             match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
                 Ok((id, _)) if self.is_reserved(id.ino) => {
@@ -75,7 +76,7 @@ impl Service {
                     self.forget(attributes.node, 1);
                 }
                 Err(Error::NotFound) => return Ok(None),
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(self.met(e)),
             }
         }
         // It asks again.
@@ -105,7 +106,7 @@ impl Service {
                 Ok(found)
             }
             Err(Error::Stale) => Ok(None),
-            Err(e) => Err(e.into()),
+            Err(e) => Err(self.met(e)),
         }
     }
 
@@ -124,7 +125,7 @@ impl Service {
             Ok(held) if self.is_reserved(held.ino()) => Err(Errno::CORRUPT),
             Ok(held) => Ok(Some(self.entry(&held))),
             Err(Error::NotFound) => Ok(None),
-            Err(e) => Err(e.into()),
+            Err(e) => Err(self.met(e)),
         }
     }
 
@@ -324,7 +325,8 @@ impl Service {
                 name: entry.name,
                 next: entry.next.to_raw(),
             })
-        })?;
+        })
+        .map_err(|e| self.met(e))?;
         Ok(())
     }
 
