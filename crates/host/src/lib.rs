@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `calls` | the calls, each as safe as the descriptor and the name it is given |
 //! | `pretence` | whether such a program is asked for, and whether this process hears it |
-//! | `threads` | the threads of a process, and of those that are forked from it |
+//! | `threads` | the threads of a process, and of those that are forked from it, with the feature of this name |
 //!
 //! # Invariants
 //!
@@ -22,6 +22,7 @@
 
 mod calls;
 mod pretence;
+#[cfg(feature = "threads")]
 mod threads;
 
 pub use calls::{
@@ -32,4 +33,5 @@ pub use calls::{
 /// What [`statx`] finds out.
 pub use libc::statx as Statx;
 pub use pretence::{is_pretended, refuse_if_unheard};
+#[cfg(feature = "threads")]
 pub use threads::side_by_side;
