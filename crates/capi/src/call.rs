@@ -85,6 +85,11 @@ impl Failure {
         )
     }
 
+    /// Whether it was ended as it was asked to be.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.kind == ERROR_CANCELLED
+    }
+
     /// The sentence.
     pub(crate) fn text(&self) -> &str {
         &self.message
@@ -93,7 +98,7 @@ impl Failure {
     /// Adds what the failure is about, in front, unless the sentence says so.
     pub(crate) fn about(mut self, what: &dyn std::fmt::Display) -> Self {
         let what = what.to_string();
-        if !self.message.contains(&what) {
+        if !self.message.starts_with(&what) {
             self.message = format!("{what}: {}", self.message);
         }
         self

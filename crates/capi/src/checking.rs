@@ -90,7 +90,7 @@ pub(crate) fn refuse_read_only(device: &SharedDevice) -> Result<(), Failure> {
 /// Writes what was worked out, to its end; where nothing changes, no undo file either.
 pub(crate) fn write(plan: &Plan, undo: Option<&Path>, watching: &Watching) -> Result<(), Failure> {
     plan.may_be_written()?;
-    if plan.changes.is_empty()? {
+    if watching.outcome(plan.changes.is_empty().map_err(Failure::from))? {
         return Ok(());
     }
     watching.finish()?;

@@ -37,9 +37,16 @@ pub(crate) fn resize(
     for _ in 1..rounds {
         // The rounds before are written: what is left to do is less, and can be left.
         watching.may_end_again();
-        match once(&watching.over(device), Size::Minimum, None, watching) {
+        // One that cannot be planned leaves what the round before has written.
+        let Ok(plan) = round(&watching.over(device), Size::Minimum, watching) else {
+            break;
+        };
+        match written(&plan, None, watching) {
             Ok(again) if again < blocks => blocks = again,
-            _ => break,
+            Ok(_) => break,
+            // It was ended before anything of this round was written.
+            Err(failure) if failure.is_cancelled() => break,
+            Err(failure) => return Err(failure),
         }
     }
     Ok(blocks * block_size)
@@ -52,10 +59,20 @@ fn once(
     undo: Option<&Path>,
     watching: &Watching,
 ) -> Result<u64, Failure> {
+    written(&round(device, size, watching)?, undo, watching)
+}
+
+/// Works one round out.
+fn round(device: &SharedDevice, size: Size, watching: &Watching) -> Result<Plan, Failure> {
     let planned = resize::plan(Arc::clone(device), size, options(), watching);
     let plan = watching.outcome(planned.map_err(Failure::from))?;
     refuse_unsound(&plan)?;
-    write(&plan, undo, watching)?;
+    Ok(plan)
+}
+
+/// Writes one round. Returns how many blocks there are then.
+fn written(plan: &Plan, undo: Option<&Path>, watching: &Watching) -> Result<u64, Failure> {
+    write(plan, undo, watching)?;
     Ok(primary_superblock(&*plan.changes.device())?.blocks_count())
 }
 

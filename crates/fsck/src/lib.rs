@@ -281,7 +281,7 @@ fn judge(
         verity: options.verity,
     };
     let run = || survey::run(of, sink, progress).map(|survey| survey.report);
-    let mut report = with_threads(in_flight, run)?;
+    let mut report = side_by_side(|| with_threads(in_flight, run))?;
     report.add_missing(before);
     Ok(report)
 }

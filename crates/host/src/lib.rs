@@ -1,4 +1,4 @@
-//! Files of the host, by way of the C library.
+//! Files of the host, by way of the C library, and threads that a forked process has as well.
 //!
 //! Internal to Extant: any version may change it. Programs use the crate `extant`.
 //!

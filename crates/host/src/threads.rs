@@ -24,7 +24,6 @@ pub fn side_by_side<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Whether the shared pool is of this process, or is not yet started.
-#[cfg(unix)]
 fn has_shared_pool() -> bool {
     use std::sync::atomic::{AtomicU32, Ordering};
     // No lock: another thread may hold one when the process is forked.
@@ -38,10 +37,4 @@ fn has_shared_pool() -> bool {
         }
         owner => owner == this,
     }
-}
-
-/// Nothing is forked here.
-#[cfg(not(unix))]
-fn has_shared_pool() -> bool {
-    true
 }

@@ -357,9 +357,10 @@ fn scratch() -> std::io::Result<tempfile::TempDir> {
     prefixed.prefix("extant-image-");
     let memory = "/dev/shm";
     let has_room = |found: rustix::fs::StatVfs| found.f_bavail * found.f_frsize >= ROOM;
-    if rustix::fs::statvfs(memory).is_ok_and(has_room) {
-        prefixed.tempdir_in(memory)
-    } else {
-        prefixed.tempdir()
+    if rustix::fs::statvfs(memory).is_ok_and(has_room)
+        && let Ok(folder) = prefixed.tempdir_in(memory)
+    {
+        return Ok(folder);
     }
+    prefixed.tempdir()
 }

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 
 /// How long it may take to mount, and to end after the unmount.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Whether Linux offers io_uring to file systems in user space.
-const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Clock ticks in a second, as `/proc/PID/stat` counts (proc(5)): 100 wherever Linux runs.
 const TICKS: f64 = 100.0;
 
@@ -21,40 +19,6 @@ const TICKS: f64 = 100.0;
 pub(crate) const REQUESTS: &str = "requests per operation";
 /// The figure that says how many of them came through io_uring.
 pub(crate) const BY_RING: &str = "requests by io_uring per operation";
-
-/// Has Linux offer io_uring to mounts for as long as this lives.
-pub(crate) struct Rings {
-    /// What the parameter was.
-    before: Option<String>,
-}
-
-impl Rings {
-    /// Turns it on.
-    ///
-    /// # Errors
-    /// Where Linux has no such parameter (before 6.14), or one that cannot be set.
-    pub(crate) fn on() -> Result<Self, String> {
-        let failed =
-            |e: std::io::Error| format!("{RINGS}: {e} (io_uring for FUSE is of Linux 6.14)");
-        let before = fs::read_to_string(RINGS).map_err(failed)?;
-        if before.trim() == "Y" {
-            return Ok(Self { before: None });
-        }
-        fs::write(RINGS, "Y").map_err(failed)?;
-        Ok(Self {
-            before: Some(before),
-        })
-    }
-}
-
-impl Drop for Rings {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // What is left on harms nothing.
-            let _ = fs::write(RINGS, before);
-        }
-    }
-}
 
 /// A mounted image; unmounted on drop.
 pub(crate) struct CommandMount {
@@ -80,7 +44,8 @@ pub(crate) struct Done {
 impl Done {
     /// What happened since `before`, for so many operations.
     pub(crate) fn since(self, before: Self, operations: u64) -> Figures {
-        let each = |now: u64, then: u64| (now - then) as f64 / operations.max(1) as f64;
+        // What ended in between has taken its own along.
+        let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / operations.max(1) as f64;
         let micros = |which: usize| each(self.ticks[which], before.ticks[which]) / TICKS * 1e6;
         Figures::from([
             (REQUESTS, each(self.requests, before.requests)),

@@ -11,7 +11,7 @@
 #include "extant.h"
 
 /* After so many seconds a process that waits for ever is killed. */
-#define PATIENCE 60
+#define PATIENCE 600
 
 static const char *image, *tree, *directory;
 

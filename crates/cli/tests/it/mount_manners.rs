@@ -173,10 +173,17 @@ fn a_mount_on_a_device_whose_process_was_stopped_stays_and_says_so() {
     wait_until("it is stopped", || {
         fs::read_to_string(&stat).unwrap().contains(") T ")
     });
-    // To unmount would wait for it, and nothing could interrupt that.
-    let run = extant(["umount", &point]);
-    kill_process(worker, Signal::CONT).unwrap();
-    let run = run.fails(1);
+    // To unmount would wait for it, and nothing could interrupt that but to have it go on.
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| extant(["umount", &point]));
+        let start = std::time::Instant::now();
+        while !told.is_finished() && start.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill_process(worker, Signal::CONT).unwrap();
+        told.join().unwrap()
+    });
+    let run = told.fails(1);
     let what = format!("stays mounted: process {} ", worker.as_raw_nonzero());
     assert!(run.stderr.contains(&what), "{}", run.stderr);
     extant(["umount", &point]).ok();

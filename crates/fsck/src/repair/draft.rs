@@ -670,7 +670,7 @@ impl Changes {
     }
 
     /// The bytes at which blocks begin to which content of files is copied, and those that it comes
-    /// from. None of them is written in a step.
+    /// from. The first block of a journal that moves may be written in a step as well.
     pub(super) fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let size = self.block_size.max(1) as usize;
         self.moves.iter().flat_map(move |part| {

@@ -37,6 +37,7 @@ use crate::undo::{SECTOR, Sums, half_way};
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
 /// How files begin, and how they tell contents apart; the first is the one that is written.
@@ -80,7 +81,9 @@ pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
     header.extend_from_slice(&sum(&header));
     out.write_all(&header).map_err(Error::Undo)?;
     let mut count = 0u64;
-    for (to, from) in changes.copies() {
+    // The first block of a journal that moves is copied, and written as well: one record of it.
+    let written: BTreeSet<u64> = changes.offsets().collect();
+    for (to, from) in changes.copies().filter(|(to, _)| !written.contains(to)) {
         if let Some(kept) = kept_of_copy(changes, to, from)? {
             record(out, &kept, false).map_err(Error::Undo)?;
             count += 1;

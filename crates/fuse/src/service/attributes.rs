@@ -227,14 +227,16 @@ impl Service {
         if self.is_hidden(name) {
             return Err(Errno::NO_DATA);
         }
-        Ok(ops::getxattr_live(&self.fs, &self.hold(node)?, name)?)
+        let value = ops::getxattr_live(&self.fs, &self.hold(node)?, name);
+        value.map_err(|e| self.met(e))
     }
 
     /// Lists the names of all attributes, a zero byte behind each.
     pub(crate) fn listxattr(&self, caller: Credentials, node: Node) -> Answer<Vec<u8>> {
         let caller = Caller::new(caller.uid, caller.gid);
-        let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?)?;
+        let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?);
         Ok(names
+            .map_err(|e| self.met(e))?
             .into_iter()
             .filter(|name| !self.is_hidden(name))
             .flat_map(|name| name.into_iter().chain([0]))

@@ -159,11 +159,11 @@ impl Service {
         let held = self.hold(node)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DEVICE)?;
         let found = match whence.cast_unsigned() {
-            SEEK_DATA => ops::seek_data_live(&self.fs, &held, offset)?,
-            SEEK_HOLE => ops::seek_hole_live(&self.fs, &held, offset)?,
+            SEEK_DATA => ops::seek_data_live(&self.fs, &held, offset),
+            SEEK_HOLE => ops::seek_hole_live(&self.fs, &held, offset),
             _ => return Err(Errno::INVALID),
         };
-        found.ok_or(Errno::NO_DEVICE)
+        found.map_err(|e| self.met(e))?.ok_or(Errno::NO_DEVICE)
     }
 
     pub(crate) fn copy_range(

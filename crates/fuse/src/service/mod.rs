@@ -381,10 +381,11 @@ impl Service {
 
     /// Finds what decides what even the superuser may do to an inode.
     pub(crate) fn access(&self, node: Node) -> Answer<Rights> {
-        Ok(self.fs.with_inode(self.known(node)?, |inode| Rights {
+        let rights = self.fs.with_inode(self.known(node)?, |inode| Rights {
             executable: inode.is_dir() || inode.disk().mode.permissions() & EXECUTABLE != 0,
             immutable: inode.flags().contains(InodeFlags::IMMUTABLE),
-        })?)
+        });
+        rights.map_err(|e| self.met(e))
     }
 
     pub(crate) fn readlink(&self, node: Node) -> Answer<Vec<u8>> {

@@ -27,7 +27,7 @@ mod tools;
 use crate::args::{Config, KernelForm, Side};
 use crate::check;
 use crate::peer::Measured;
-use crate::side::command::{BY_RING, REQUESTS, Rings};
+use crate::side::command::{BY_RING, REQUESTS};
 use crate::side::kernel::Kernel;
 use crate::side::{MountChoice, Mounted};
 use crate::workload::inside::{Images, Inside, Meter};
@@ -36,6 +36,7 @@ use crate::workload::remote::Extant;
 use crate::workload::smallfiles::Smallfiles;
 use crate::workload::stream::Stream;
 use crate::workload::{Case, Shape, Workload};
+use extant_testkit::rings::Enabled;
 use prepared::Prepared;
 use std::path::{Path, PathBuf};
 use tools::Tool;
@@ -147,8 +148,8 @@ pub(crate) struct Programs {
     smallfiles: Smallfiles,
     stream: Stream,
     prepared: Prepared,
-    /// Where Linux offers no io_uring, why.
-    rings: Result<Rings, String>,
+    /// Has Linux offer io_uring, from the first mount on that wants it.
+    rings: Option<Enabled>,
 }
 
 impl Programs {
@@ -162,7 +163,7 @@ impl Programs {
             smallfiles: Smallfiles::prepare(config)?,
             stream: Stream::prepare(config)?,
             prepared,
-            rings: Rings::on(),
+            rings: None,
         })
     }
 
@@ -185,7 +186,7 @@ impl Programs {
     }
 
     /// Has a side mount an image as a variant asks for.
-    fn mount(&self, case: &Case, image: &Path) -> Result<Kernel, String> {
+    fn mount(&mut self, case: &Case, image: &Path) -> Result<Kernel, String> {
         let choice = MountChoice {
             delalloc: true,
             ..MountChoice::default()
@@ -195,7 +196,11 @@ impl Programs {
             Side::Kernel => Kernel::mount(image, KernelForm::Plain, choice),
             Side::Fuse2fs => Kernel::fuse2fs(image, &options, choice),
             Side::Engine => {
-                self.rings.as_ref().map_err(Clone::clone)?;
+                if self.rings.is_none() {
+                    let enabled = Enabled::new();
+                    let enabled = enabled.map_err(|e| format!("io_uring for FUSE: {e}"))?;
+                    self.rings = Some(enabled);
+                }
                 Kernel::command(&self.extant, image, &options)
             }
             _ => Kernel::command(&self.extant, image, &options),
