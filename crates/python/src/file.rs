@@ -1,7 +1,7 @@
 //! Open files, below the classes of `io`.
 
 use crate::buffer::Memory;
-use crate::call::{let_go, outside};
+use crate::call::{let_go, outside, process};
 use crate::error::Failure;
 use crate::path::ImagePath;
 use crate::stat::Stat;
@@ -59,6 +59,8 @@ pub(crate) struct RawFile {
     /// Held while it is in use, without the GIL.
     position: Mutex<u64>,
     is_appending: bool,
+    /// The process that opened it.
+    process: u32,
 }
 
 impl RawFile {
@@ -91,6 +93,7 @@ impl RawFile {
             slot,
             position: Mutex::new(end),
             is_appending,
+            process: process(),
         })
     }
 
@@ -342,21 +345,21 @@ impl RawFile {
     }
 
     fn close(&self) {
-        self.release(self.shared.is_foreign());
+        self.release();
     }
 }
 
 impl Drop for RawFile {
     fn drop(&mut self) {
-        self.release(self.shared.is_copy());
+        self.release();
     }
 }
 
 impl RawFile {
     /// Closes it, or leaves it as it is to the process that opened it.
-    fn release(&self, is_left: bool) {
+    fn release(&self) {
         let Some(file) = self.slot.take() else { return };
-        if is_left {
+        if self.process != process() {
             // Of a file that has no name any more the other process takes the blocks back.
             let _ = ManuallyDrop::new(file);
         } else {

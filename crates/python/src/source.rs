@@ -35,6 +35,8 @@ pub(crate) struct OpenImage {
     pub(crate) name: PathBuf,
     /// What tells its device from others, where that is a Python file.
     pub(crate) python: Option<usize>,
+    /// Whether it lies on another machine: a connection is of one process.
+    pub(crate) is_remote: bool,
 }
 
 impl Source {
@@ -90,6 +92,7 @@ impl Source {
                     device,
                     name,
                     python: None,
+                    is_remote: location.is_remote(),
                 })
             }
             Self::Descriptor(number) => {
@@ -100,6 +103,7 @@ impl Source {
                     device,
                     name: PathBuf::from(format!("fd:{number}")),
                     python: None,
+                    is_remote: false,
                 })
             }
             Self::Object(file) => {
@@ -111,6 +115,7 @@ impl Source {
                     device,
                     name,
                     python: Some(id),
+                    is_remote: false,
                 })
             }
         }

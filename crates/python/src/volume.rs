@@ -30,6 +30,7 @@ pub(crate) struct Shared {
     /// What tells its device from others, where that is a Python file.
     python: Option<usize>,
     is_writable: bool,
+    is_remote: bool,
     /// The process that opened it.
     process: u32,
 }
@@ -58,6 +59,7 @@ impl Shared {
         transaction: Option<Transaction>,
         python: Option<usize>,
         is_writable: bool,
+        is_remote: bool,
     ) -> Self {
         Self {
             open: Mutex::new(Open {
@@ -69,6 +71,7 @@ impl Shared {
             }),
             python,
             is_writable,
+            is_remote,
             process: process(),
         }
     }
@@ -86,6 +89,12 @@ impl Shared {
             return Err(PyRuntimeError::new_err(
                 "the file system is open for writing in the process that opened it, of which this \
                  one was forked: open the image here when it is closed there",
+            ));
+        }
+        if self.is_remote && self.is_copy() {
+            return Err(PyRuntimeError::new_err(
+                "the connection to the image is that of the process that opened it, of which this \
+                 one was forked: open the image here",
             ));
         }
         self.python.map_or(Ok(()), Busy::refuse)
@@ -298,7 +307,7 @@ impl Volume {
         let is_writable = writable || transaction;
         let part = Part::new(is_writable, partition, offset, length, image_format)?;
         let image = Source::new(image, is_writable)?.open(py, part)?;
-        let (name, python) = (image.name.clone(), image.python);
+        let (name, python, is_remote) = (image.name.clone(), image.python, image.is_remote);
         let opened = outside(py, move || {
             let (fs, transaction) = Self::open(image, is_writable, mend, transaction)?;
             let notices: Vec<String> = fs.notices().iter().map(ToString::to_string).collect();
@@ -306,7 +315,13 @@ impl Volume {
         });
         let (fs, transaction, notices) = opened?;
         Ok(Self {
-            shared: Arc::new(Shared::new(fs, transaction, python, is_writable)),
+            shared: Arc::new(Shared::new(
+                fs,
+                transaction,
+                python,
+                is_writable,
+                is_remote,
+            )),
             name: name.to_string_lossy().into_owned(),
             notices,
         })
@@ -351,7 +366,7 @@ impl Volume {
     /// Closes the file system and its files. Everything is durable then, and the image is clean.
     /// What a transaction did is forgotten unless it was committed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.shared.is_foreign() {
+        if self.shared.is_copy() {
             self.shared.take().forget();
             return Ok(());
         }

@@ -20,6 +20,7 @@ from extant._path import ABSENT, Path
 if TYPE_CHECKING:
     import sys
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -64,7 +65,7 @@ class Filesystem(Volume):
     """
 
     _files: weakref.WeakSet[io.IOBase]
-    _files_lock: threading.Lock
+    _files_lock: AbstractContextManager[Any]
     _is_transaction: bool
     _number: int
 
@@ -92,7 +93,8 @@ class Filesystem(Volume):
             transaction=transaction,
         )
         self._files = weakref.WeakSet()
-        self._files_lock = threading.Lock()
+        # Finalisers and signal handlers open and close files while their thread has it.
+        self._files_lock = threading.RLock()
         self._is_transaction = transaction
         self._number = next(_numbers)
         _open.add(self)
@@ -282,6 +284,8 @@ class Filesystem(Volume):
                 self.makedirs(head, exist_ok=exist_ok)
             except FileExistsError:
                 pass  # Made by another thread in between.
+            if tail in (".", b"."):
+                return  # It is what was made.
         try:
             self.mkdir(text, mode)
         except OSError:
@@ -484,7 +488,7 @@ def _close_all() -> None:
 def _after_fork() -> None:
     """Give back what threads held that are not in this process."""
     for fs in list(_open):
-        fs._files_lock = threading.Lock()
+        fs._files_lock = threading.RLock()
 
 
 atexit.register(_close_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat as modes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
@@ -37,11 +38,15 @@ class Made:
 def _would_fill_itself(image: Any, source: Any, is_part: bool) -> bool:
     """Whether an image that is written in place is the file of its source."""
     is_path = isinstance(image, str | bytes) or hasattr(image, "__fspath__")
-    if is_path and not is_part:
-        return False  # Such a file appears when it is complete.
     try:
-        at = image if is_path or isinstance(image, int) else image.fileno()
-        return os.path.samestat(os.stat(at), os.stat(source))
+        at = os.fsencode(image) if is_path else image
+        if is_path and not os.path.exists(at):
+            at, number, _ = at.rpartition(b"#")  # A partition: `disk.img#2`.
+            is_part = bool(number)
+        found = os.stat(at if is_path or isinstance(at, int) else at.fileno())
+        if is_path and not is_part and modes.S_ISREG(found.st_mode):
+            return False  # Such a file appears when it is complete.
+        return os.path.samestat(found, os.stat(source))
     except (AttributeError, OSError, TypeError, ValueError):
         return False  # No file, or none of the host.
 

@@ -8,19 +8,22 @@ The image may lie on any file system of fsspec, in a format of disk images, and 
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import posixpath
 import shutil
 import stat as modes
 from datetime import UTC, datetime
+from glob import has_magic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem
-from fsspec.core import has_magic  # type: ignore[import-untyped]
 
 from extant._file import encoded
 from extant._filesystem import Filesystem, bytes_of
+from extant._native import DamagedError
 from extant._path import ABSENT
 
 if TYPE_CHECKING:
@@ -170,13 +173,32 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         """The information about an entry of a directory, which does not hide the others."""
         try:
             info = self.info(path)
-        except OSError:
+        except OSError as e:
+            self._pass_over(e)
             # What reads it learns what is wrong with it.
             return {"name": path, "size": 0, "type": "other"}
         if info["type"] == "directory" and "islink" in info:
             # Otherwise what is listed recursively could come again and again.
             info["type"] = "link"
         return info
+
+    @staticmethod
+    def _pass_over(e: OSError) -> None:
+        """Raise an error that is not of one file alone: the image cannot be read."""
+        is_of_file = isinstance(e, DamagedError | FileNotFoundError) or e.errno in ABSENT
+        if not is_of_file:
+            raise e
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Any = "omit",
+        **kwargs: Any,
+    ) -> Any:
+        on_error = self._pass_over if on_error == "omit" else on_error
+        return super().walk(path, maxdepth, topdown, on_error, **kwargs)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self.image.exists(self._at(self._strip_protocol(path)))
@@ -199,6 +221,33 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def modified(self, path: str) -> datetime:
         return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
 
+    def _change(self) -> None:
+        """Refuse a change in a transaction of fsspec, which would put it off."""
+        if self._intrans:
+            raise NotImplementedError("a file of an image is written at once")
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if "b" in mode or compression is not None:
+            return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+        # The layer of text is one that is closed with the image, so that nothing stays in it.
+        if mode not in ("r", "rt"):
+            self._change()
+        at = self._at(self._strip_protocol(path))
+        layers = {name: kwargs.get(name) for name in ("encoding", "errors", "newline")}
+        return self.image.open(at, mode, self._buffering(block_size), **layers)
+
+    @staticmethod
+    def _buffering(block_size: int | None) -> int:
+        return block_size if block_size is not None and block_size > 1 else -1
+
     def _open(
         self,
         path: str,
@@ -208,9 +257,11 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> io.IOBase:
-        if not autocommit:
-            raise NotImplementedError("a file of an image is written at once")
-        opened: Any = self.image.open(self._at(path), mode, block_size or -1)
+        if mode != "rb":
+            self._change()
+            if not autocommit:
+                raise NotImplementedError("a file of an image is written at once")
+        opened: Any = self.image.open(self._at(path), mode, self._buffering(block_size))
         if mode == "rb":
             # What reads blocks of files asks for it.
             opened.size = opened.raw.stat().st_size
@@ -228,8 +279,7 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
             return file.pread(max(last - first, 0), first)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        if self._intrans:
-            raise NotImplementedError("a file of an image is written at once")
+        self._change()
         view = bytes_of(value)
         path = self._at(self._strip_protocol(path))
         with self.image.open(path, "xb" if mode == "create" else "wb") as file:
@@ -250,33 +300,52 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         return len(value)
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        self._change()
         at = self._at(self._strip_protocol(path))
         if create_parents:
             self.image.makedirs(posixpath.dirname(at), exist_ok=True)
         self.image.mkdir(at)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._change()
         self.image.makedirs(self._at(self._strip_protocol(path)), exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
+        self._change()
         self.image.rmdir(self._at(self._strip_protocol(path)))
 
     def rm_file(self, path: str) -> None:
+        self._change()
         self.image.remove(self._at(self._strip_protocol(path)))
 
     _rm = rm_file
 
+    def _found(self, path: Any, maxdepth: int | None = None) -> list[str]:
+        """What a path, a pattern, or several of them stand for. A name that is there is no pattern."""
+        found: dict[str, None] = {}
+        for one in [path] if isinstance(path, str | os.PathLike) else path:
+            name = self._strip_protocol(one)
+            is_pattern = has_magic(name) and not self.lexists(name)
+            found |= dict.fromkeys(
+                self.expand_path(name, maxdepth=maxdepth) if is_pattern else [name]
+            )
+        return list(found)
+
     def rm(
         self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None
     ) -> None:
-        for one in [path] if isinstance(path, str) else path:
-            at = self._at(self._strip_protocol(one))
-            if not self.image.isdir(at) or self.image.islink(at):
+        self._change()
+        # What lies in a directory that is found as well comes before it.
+        for one in reversed(self._found(path, maxdepth)):
+            at = self._at(one)
+            if not recursive or not self.image.isdir(at) or self.image.islink(at):
                 self.image.remove(at)
-            elif recursive and maxdepth is None:
+            elif maxdepth is None:
                 self.image.rmtree(at)
             else:
-                super().rm(one, recursive=recursive, maxdepth=maxdepth)
+                below = self.find(one, maxdepth=maxdepth, withdirs=True)
+                for name in sorted({one, *below}, reverse=True):
+                    self.image.remove(self._at(name))
 
     def mv(
         self,
@@ -286,14 +355,29 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Rename a file or a directory, into a directory where there is one, as `shutil.move`."""
-        if not isinstance(path1, str) or not isinstance(path2, str):
-            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+        """Rename files and directories, into a directory where there is one, as `shutil.move`.
+
+        What a pattern stands for, and several paths, are renamed into a directory.
+        """
+        self._change()
+        if not isinstance(path2, str | os.PathLike):
+            for one, other in zip(path1, path2, strict=True):
+                self._move(self._strip_protocol(one), self._strip_protocol(other))
             return
-        one, other = (self._at(self._strip_protocol(path)) for path in (path1, path2))
-        if not self.lexists(one) and has_magic(path1):
-            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
-            return
+        into = self._strip_protocol(path2)
+        found = self._found(path1, maxdepth)
+        if len(found) > 1 and not self.isdir(into):
+            number = errno.ENOTDIR if self.lexists(into) else errno.ENOENT
+            raise OSError(number, os.strerror(number), self._at(into))
+        for one in found:
+            above = posixpath.dirname(one)
+            while above and above not in found:
+                above = posixpath.dirname(above)
+            if not above:
+                self._move(one, into)  # Otherwise it goes with that directory.
+
+    def _move(self, path1: str, path2: str) -> None:
+        one, other = self._at(path1), self._at(path2)
         is_itself = self._is_same(one, other) and not self.image.islink(one)
         if self.image.isdir(other) and not is_itself:
             other = posixpath.join(other, posixpath.basename(one))
@@ -310,17 +394,20 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         )
 
     def mv_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        self._change()
         self.image.rename(
             self._at(self._strip_protocol(path1)), self._at(self._strip_protocol(path2))
         )
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        self._change()
         one, other = (self._at(self._strip_protocol(path)) for path in (path1, path2))
         if self.image.isdir(one):
             self.image.makedirs(other, exist_ok=True)
             return
         if self._is_same(one, other):
             raise shutil.SameFileError(f"{one!r} and {other!r} are the same file")
-        with self.image.open(one, "rb", 0) as source, self.image.open(other, "wb", 0) as target:
+        # With a buffer, which writes on where a write ends early, or fails.
+        with self.image.open(one, "rb", 0) as source, self.image.open(other, "wb") as target:
             while data := source.read(1 << 20):
                 target.write(data)

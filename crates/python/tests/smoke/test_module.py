@@ -4,10 +4,12 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import stat
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 from pathlib import Path
@@ -225,12 +227,24 @@ class Losses(WithImage):
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
-            with contextlib.suppress(BaseException):
-                file.close()
-                os._exit(2)
-            fs.close()
-            os._exit(0 if fs.closed else 1)
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
+            status = 1
+            try:
+                with contextlib.suppress(RuntimeError):
+                    file.close()
+                    status = 2
+                fs.close()
+                if fs.closed and status == 1:
+                    status = 0
+            finally:
+                os._exit(status)
+        deadline = time.monotonic() + 60
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                self.fail("the child hangs")
+            time.sleep(0.001)
+        self.assertEqual(ended, (child, 0))
         fs.close()
         with extant.open(self.image) as fs:
             self.assertEqual(fs.read_text("/once"), "once")
