@@ -315,13 +315,7 @@ impl Volume {
         });
         let (fs, transaction, notices) = opened?;
         Ok(Self {
-            shared: Arc::new(Shared::new(
-                fs,
-                transaction,
-                python,
-                is_writable,
-                is_remote,
-            )),
+            shared: Arc::new(Shared::new(fs, transaction, python, is_writable, is_remote)),
             name: name.to_string_lossy().into_owned(),
             notices,
         })
