@@ -6,6 +6,7 @@
 use crate::path::{ImagePath, text_of};
 use extant::{Cause, Escaped};
 use extant_blockdev::DeviceError;
+use pyo3::PyErrArguments;
 use pyo3::create_exception;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -40,6 +41,16 @@ pub(crate) enum Kind {
     NotExt4,
     /// The file system is damaged.
     Damaged,
+}
+
+impl Kind {
+    fn exception<A: PyErrArguments + Send + Sync + 'static>(self, args: A) -> PyErr {
+        match self {
+            Self::Plain => PyErr::new::<PyOSError, A>(args),
+            Self::NotExt4 => PyErr::new::<NotExt4Error, A>(args),
+            Self::Damaged => PyErr::new::<DamagedError, A>(args),
+        }
+    }
 }
 
 /// A failure that becomes an exception, which takes the GIL to make.
@@ -88,13 +99,12 @@ impl Failure {
             (Ok(path), Ok(other)) => (path, other),
             (Err(e), _) | (_, Err(e)) => return e,
         };
+        if path.is_none() && other.is_none() {
+            return self.kind.exception((self.errno, self.text));
+        }
         // The fourth is of Windows.
         let args = (self.errno, self.text, path, None::<i32>, other);
-        match self.kind {
-            Kind::Plain => PyErr::new::<PyOSError, _>(args),
-            Kind::NotExt4 => PyErr::new::<NotExt4Error, _>(args),
-            Kind::Damaged => PyErr::new::<DamagedError, _>(args),
-        }
+        self.kind.exception(args)
     }
 }
 

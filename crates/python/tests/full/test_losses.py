@@ -193,6 +193,16 @@ class TestArguments:
         assert fs.write_bytes("/file", numpy.ones((2, 3), "u2")) == 12
         assert fs.read_bytes("/file") == b"\1\0" * 6
 
+    def test_errors_without_a_path_have_two_arguments(
+        self, fs: extant.Filesystem, host: Path
+    ) -> None:
+        told = []
+        for path in (fs.path("/file"), host / "file"):
+            with path.open("w+b", buffering=0) as file, pytest.raises(OSError) as failed:
+                file.seek(-1)
+            told.append((failed.value.args[0], len(failed.value.args), failed.value.filename))
+        assert told[0] == told[1] == (errno.EINVAL, 2, None)
+
     def test_directories_named_with_a_dot(self, fs: extant.Filesystem, host: Path) -> None:
         for at, makedirs in (("", fs.makedirs), (f"{host}/", os.makedirs)):
             for name in ("new/.", "other/deep/.", b"bytes/."):
