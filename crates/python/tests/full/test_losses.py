@@ -10,7 +10,6 @@ import pathlib
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -591,18 +590,23 @@ class TestFork:
 
 
 class TestLocks:
-    def test_a_handler_inside_opens_files(self, fs: extant.Filesystem) -> None:
-        def inside() -> None:
+    def test_a_handler_inside_opens_files(self, empty: Path) -> None:
+        script = """
+        import extant, os, sys, threading
+        fs = extant.open(sys.argv[1], writable=True)
+        def inside():
             # As a finaliser or a handler of a signal that runs while its thread opens a file.
             with fs._files_lock:
                 fs.write_text("/file", "text")
                 opened.append(fs.open("/file"))
-
-        opened: list[object] = []
+        opened = []
         thread = threading.Thread(target=inside, daemon=True)
         thread.start()
         thread.join(20)
-        assert len(opened) == 1
+        os._exit(0 if opened else 1)
+        """
+        done = TestClosing().run(script, empty)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 class TestLoops:
