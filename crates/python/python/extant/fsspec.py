@@ -321,7 +321,7 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
     _rm = rm_file
 
     def _found(self, path: Any, maxdepth: int | None = None) -> list[str]:
-        """What a path, a pattern, or several of them stand for. A name that is there is no pattern."""
+        """What a path, a pattern, or several stand for. A name that is there is no pattern."""
         found: dict[str, None] = {}
         for one in [path] if isinstance(path, str | os.PathLike) else path:
             name = self._strip_protocol(one)
