@@ -39,7 +39,7 @@ def _would_fill_itself(image: Any, source: Any, is_part: bool) -> bool:
     """Whether an image that is written in place is the file of its source."""
     is_path = isinstance(image, str | bytes) or hasattr(image, "__fspath__")
     try:
-        at = os.fsencode(image) if is_path else image
+        at: Any = os.fsencode(image) if is_path else image
         if is_path and not os.path.exists(at):
             at, number, _ = at.rpartition(b"#")  # A partition: `disk.img#2`.
             is_part = bool(number)

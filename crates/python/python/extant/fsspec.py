@@ -122,7 +122,7 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.close()
 
     @classmethod
-    def _strip_protocol(cls, path: str) -> str:
+    def _strip_protocol(cls, path: Any) -> str:
         # A path from the root on, without the slash: as those of archives are.
         return str(super()._strip_protocol(path)).strip("/")
 
@@ -241,7 +241,7 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode not in ("r", "rt"):
             self._change()
         at = self._at(self._strip_protocol(path))
-        layers = {name: kwargs.get(name) for name in ("encoding", "errors", "newline")}
+        layers: dict[str, Any] = {name: kwargs.get(name) for name in ("encoding", "errors", "newline")}
         return self.image.open(at, mode, self._buffering(block_size), **layers)
 
     @staticmethod
