@@ -241,7 +241,8 @@ class Ext4FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode not in ("r", "rt"):
             self._change()
         at = self._at(self._strip_protocol(path))
-        layers: dict[str, Any] = {name: kwargs.get(name) for name in ("encoding", "errors", "newline")}
+        names = ("encoding", "errors", "newline")
+        layers: dict[str, Any] = {name: kwargs.get(name) for name in names}
         return self.image.open(at, mode, self._buffering(block_size), **layers)
 
     @staticmethod
