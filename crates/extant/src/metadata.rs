@@ -84,7 +84,8 @@ impl Metadata {
         self.0.device
     }
 
-    /// Returns the space charged to the file, in units of 512 bytes.
+    /// Returns the space charged to the file, in units of 512 bytes. A regular file whose data lies
+    /// in its inode has as many as that fills, as Linux tells.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.0.sectors
