@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . scripts/toolchain.sh
 
 cargo build --release
-extant=target/release/extant
+extant="${CARGO_TARGET_DIR:-target}/release/extant"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
