@@ -242,22 +242,7 @@ impl Filesystem {
     /// by something else or the other way round, or a directory that is not empty); when a
     /// directory would come to lie inside itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        self.at_names(
-            from,
-            to,
-            Purpose::Rename,
-            |(from_dir, source), (to_dir, target)| {
-                if target.must_be_dir || source.must_be_dir {
-                    let (_, is_dir) =
-                        ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
-                    if !is_dir {
-                        return Err(EngineError::NotADirectory);
-                    }
-                }
-                ops::rename(self.by(), from_dir, &source.name, to_dir, &target.name)
-            },
-        )
+        self.rename_with(from, to, RenameFlags::default())
     }
 
     /// Renames as [`Filesystem::rename`] does, but replaces nothing.
@@ -290,8 +275,12 @@ impl Filesystem {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.at_names(from, to, taken, |(from_dir, source), (to_dir, target)| {
             if target.must_be_dir || source.must_be_dir {
-                let (_, is_dir) =
-                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
+                let look = |dir, name| ops::lookup_with(self.by(), dir, name, Inode::is_dir);
+                let (_, is_dir) = look(source.dir, &source.name)?;
+                // That something is there counts before what a `/` asks for.
+                if flags.no_replace && look(target.dir, &target.name).is_ok() {
+                    return Err(EngineError::Exists);
+                }
                 if !is_dir {
                     return Err(EngineError::NotADirectory);
                 }
@@ -318,8 +307,14 @@ impl Filesystem {
                     (one.must_be_dir, one.dir, &one.name),
                     (other.must_be_dir, other.dir, &other.name),
                 ];
-                for (must_be_dir, dir, name) in sides {
-                    if must_be_dir && !ops::lookup_with(self.by(), dir, name, Inode::is_dir)?.1 {
+                if one.must_be_dir || other.must_be_dir {
+                    // Both have to be there before that is asked for.
+                    let found = sides.map(|(must_be_dir, dir, name)| {
+                        let looked = ops::lookup_with(self.by(), dir, name, Inode::is_dir);
+                        looked.map(|(_, is_dir)| is_dir || !must_be_dir)
+                    });
+                    let [one, other] = found;
+                    if !(one? & other?) {
                         return Err(EngineError::NotADirectory);
                     }
                 }

@@ -122,6 +122,21 @@ const CALLS: &[Call] = &[
         host: |path| renameat(&with(path, "d"), path, rustix::fs::RenameFlags::NOREPLACE),
     },
     Call {
+        name: "rename a file to, replacing nothing",
+        here: |fs, path| fs.rename_new(with(path, "f"), path),
+        host: |path| renameat(&with(path, "f"), path, rustix::fs::RenameFlags::NOREPLACE),
+    },
+    Call {
+        name: "exchange with nothing",
+        here: |fs, path| fs.exchange(with(path, "none"), path),
+        host: |path| renameat(&with(path, "none"), path, rustix::fs::RenameFlags::EXCHANGE),
+    },
+    Call {
+        name: "exchange nothing with",
+        here: |fs, path| fs.exchange(path, with(path, "none")),
+        host: |path| renameat(path, &with(path, "none"), rustix::fs::RenameFlags::EXCHANGE),
+    },
+    Call {
         name: "exchange",
         here: |fs, path| fs.exchange(with(path, "f"), path),
         host: |path| renameat(&with(path, "f"), path, rustix::fs::RenameFlags::EXCHANGE),
