@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `args` | the command line, turned into a checked configuration in one place |
 //! | `check` | oracles that judge a result before its time counts |
+//! | `command` | the command that is measured |
 //! | `crew` | workers that start together, and the time they take |
 //! | `fragments` | in how many pieces files and free space are |
 //! | `locks` | lock statistics per operation |
@@ -27,6 +28,7 @@
 mod allocator;
 mod args;
 mod check;
+mod command;
 mod crew;
 mod fragments;
 mod locks;

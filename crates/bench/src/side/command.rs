@@ -1,17 +1,15 @@
 //! `extant mount`, by the command as a process of its own: what a user has.
 
+use super::{PATIENCE, device_of, is_mounted};
+use crate::command::Extant;
 use crate::peer::Figures;
-use crate::workload::remote::Extant;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it may take to mount, and to end after the unmount.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Clock ticks in a second, as `/proc/PID/stat` counts (proc(5)): 100 wherever Linux runs.
 const TICKS: f64 = 100.0;
 
@@ -68,8 +66,7 @@ impl CommandMount {
     pub(crate) fn mount(extant: &Extant, image: &Path, options: &str) -> Result<Self, String> {
         let point = tempfile::Builder::new().prefix("extant-mount-").tempdir();
         let point = point.map_err(|e| format!("a mount point: {e}"))?;
-        let device = |path: &Path| path.metadata().map(|m| m.dev()).unwrap_or(0);
-        let before = device(point.path());
+        let before = device_of(point.path());
         let mut run = extant.run(["mount", "--foreground"]);
         if !options.is_empty() {
             run.args(["-o", options]);
@@ -86,14 +83,9 @@ impl CommandMount {
             is_mounted: true,
             point,
         };
-        let start = Instant::now();
-        while device(mount.path()) == before {
-            let ended = mount.child.try_wait().map_err(|e| e.to_string())?;
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                mount.is_mounted = false;
-                return Err(format!("extant does not mount {}", image.display()));
-            }
-            thread::sleep(Duration::from_millis(5));
+        if !is_mounted(&mut mount.child, mount.point.path(), before)? {
+            mount.is_mounted = false;
+            return Err(format!("extant does not mount {}", image.display()));
         }
         Ok(mount)
     }

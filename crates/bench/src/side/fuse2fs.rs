@@ -1,13 +1,10 @@
 //! `fuse2fs` of e2fsprogs: ext4 in user space, through FUSE.
 
-use std::os::unix::fs::MetadataExt;
+use super::{PATIENCE, device_of, is_mounted};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// How long it may take to mount, and to end after the unmount.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mounted image; unmounted on drop.
 pub(crate) struct Fuse2fs {
@@ -24,8 +21,7 @@ impl Fuse2fs {
     pub(crate) fn mount(image: &Path, options: &str) -> Result<Self, String> {
         let point = tempfile::Builder::new().prefix("extant-fuse2fs-").tempdir();
         let point = point.map_err(|e| format!("a mount point: {e}"))?;
-        let device = |path: &Path| path.metadata().map(|m| m.dev()).unwrap_or(0);
-        let before = device(point.path());
+        let before = device_of(point.path());
         // For comparing ways of mounting, as `EXTANT_MOUNT_OPTIONS` does for ours.
         let more = std::env::var("EXTANT_FUSE2FS_OPTIONS").ok();
         let options = (!options.is_empty()).then(|| options.to_owned());
@@ -45,14 +41,9 @@ impl Fuse2fs {
             mounted: true,
             point,
         };
-        let start = Instant::now();
-        while device(mount.path()) == before {
-            let ended = mount.child.try_wait().map_err(|e| e.to_string())?;
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                mount.mounted = false;
-                return Err(format!("fuse2fs does not mount {}", image.display()));
-            }
-            thread::sleep(Duration::from_millis(5));
+        if !is_mounted(&mut mount.child, mount.point.path(), before)? {
+            mount.mounted = false;
+            return Err(format!("fuse2fs does not mount {}", image.display()));
         }
         Ok(mount)
     }

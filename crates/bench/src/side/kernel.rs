@@ -6,7 +6,7 @@ use super::fuse::FuseMount;
 use super::fuse2fs::Fuse2fs;
 use super::{Counters, MountChoice, Mounted, Visit};
 use crate::args::KernelForm;
-use crate::workload::remote::Extant;
+use crate::command::Extant;
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
 use rustix::fs::{self, AtFlags, OFlags};

@@ -8,7 +8,32 @@ pub(crate) mod kernel;
 
 use crate::peer::Figures;
 use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Child;
 use std::time::Duration;
+
+/// How long a program may take to mount, and to end after the unmount.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The device that a directory is on.
+fn device_of(path: &Path) -> u64 {
+    path.metadata().map(|found| found.dev()).unwrap_or(0)
+}
+
+/// Waits until a program has mounted something on a directory that was on the device `before`.
+/// `false` when it ends, or takes too long.
+fn is_mounted(child: &mut Child, point: &Path, before: u64) -> Result<bool, String> {
+    let start = std::time::Instant::now();
+    while device_of(point) == before {
+        let ended = child.try_wait().map_err(|e| e.to_string())?;
+        if ended.is_some() || start.elapsed() > PATIENCE {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(true)
+}
 
 /// A file system that is mounted, in whatever way its side has.
 ///

@@ -3,11 +3,11 @@
 
 use crate::args::{Config, Side};
 use crate::check;
+use crate::command::Extant;
 use crate::peer::{self, Measured};
 use crate::source_tree::{self, SourceTree};
 use crate::store::Store;
 use crate::workload::build::{Unmount, command, path};
-use crate::workload::remote::Extant;
 use crate::workload::{Case, Shape, Workload};
 use std::collections::BTreeSet;
 use std::fs;

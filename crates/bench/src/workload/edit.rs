@@ -3,11 +3,11 @@
 
 use crate::args::{Config, Side};
 use crate::check;
+use crate::command::Extant;
 use crate::peer::{self, Measured};
 use crate::server;
 use crate::store::Store;
 use crate::workload::build::{command, path};
-use crate::workload::remote::Extant;
 use crate::workload::{Case, Shape, Workload};
 use ext4_view::Ext4;
 use std::fs;

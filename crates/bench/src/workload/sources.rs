@@ -3,11 +3,11 @@
 //! the command with the same tree as one archive.
 
 use crate::args::{Config, Side};
+use crate::command::Extant;
 use crate::peer::{self, Measured};
 use crate::source_tree::{self, SourceTree};
 use crate::store::Store;
 use crate::workload::build::{check_image, command, image_mib, path};
-use crate::workload::remote::Extant;
 use crate::workload::{Case, Shape, Workload};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -26,13 +26,13 @@ mod tools;
 
 use crate::args::{Config, KernelForm, Side};
 use crate::check;
+use crate::command::Extant;
 use crate::peer::Measured;
 use crate::side::command::{BY_RING, REQUESTS};
 use crate::side::kernel::Kernel;
 use crate::side::{MountChoice, Mounted};
 use crate::workload::inside::{Images, Inside, Meter};
 use crate::workload::metadata::Metadata;
-use crate::workload::remote::Extant;
 use crate::workload::smallfiles::Smallfiles;
 use crate::workload::stream::Stream;
 use crate::workload::{Case, Shape, Workload};

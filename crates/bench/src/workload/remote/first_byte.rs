@@ -3,9 +3,10 @@
 //! Directories have a thousand files. One file in sixteen has content: the one that is asked for is
 //! in the middle of the directory in the middle.
 
-use super::{Far, Place, command, figures};
+use super::{Far, Place, figures};
 use crate::args::{KernelForm, Side};
 use crate::check;
+use crate::command;
 use crate::crew;
 use crate::peer::{self, Measured};
 use crate::server::{self, Shown, Source};

@@ -17,19 +17,17 @@
 //! | `first_byte` | the first byte of a small file |
 //! | `copies` | many small files |
 //! | `streams` | one large file, and formats |
-//! | `command` | the command that is measured |
 
-mod command;
 mod copies;
 mod first_byte;
 mod streams;
 
 use crate::args::{Config, Side};
+use crate::command::Extant;
 use crate::peer::{Figures, Measured};
 use crate::server::{self, Server};
 use crate::store::Store;
 use crate::workload::{Case, Shape, Workload};
-pub(crate) use command::Extant;
 use copies::{Copies, Direction};
 use extant_testkit::link::{Counts, Link, Protocol, Speed};
 use first_byte::FirstByte;

@@ -56,7 +56,7 @@ impl Extant {
 }
 
 /// Has a program ask servers here by itself.
-pub(super) fn past_proxies(command: &mut Command) {
+pub(crate) fn past_proxies(command: &mut Command) {
     for variable in ["NO_PROXY", "no_proxy"] {
         command.env(variable, "127.0.0.1");
     }
