@@ -132,6 +132,8 @@ const OPENING: &[i64] = &[libc::SYS_openat, libc::SYS_openat2];
 /// for all threads.
 const ADD_FILTER: u64 = 1;
 const FOR_ALL_THREADS: u64 = 1;
+/// `SCHED_IDLE`: the priority below all others.
+const GIVE_WAY: u64 = 5;
 
 /// Rules by system call; without any rule a call is meant with whatever arguments.
 pub(super) type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
@@ -219,6 +221,14 @@ pub(super) fn allowed(own: u32, kept: &Confinement) -> Result<Rules, BackendErro
             (
                 libc::SYS_sched_setaffinity,
                 vec![rule(0, SeccompCmpOp::Eq, 0)?],
+            ),
+            // That a thread of its own gives way to all others.
+            (
+                libc::SYS_sched_setscheduler,
+                vec![SeccompRule::new(vec![
+                    half(0, SeccompCmpOp::Eq, 0)?,
+                    half(1, SeccompCmpOp::Eq, GIVE_WAY)?,
+                ])?],
             ),
         ]);
     }

@@ -99,6 +99,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "loop devices have no safe wrapper",
     ),
     (
+        "crates/fuse/src/ring/idle.rs",
+        "no safe function sets the priority of a thread below all others",
+    ),
+    (
         "crates/fuse/src/ring/memory.rs",
         "the kernel writes requests to memory that it is told of, and reads answers there",
     ),

@@ -5,7 +5,7 @@ use crate::command::Extant;
 use crate::peer::Figures;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -183,12 +183,20 @@ fn counted(told: &str) -> Done {
     done
 }
 
-/// How often the threads of a process were switched from (proc(5), `status`).
-fn switches(process: &str) -> u64 {
+/// The threads of a process that work: those that keep processors awake give way to all others.
+fn threads(process: &str) -> impl Iterator<Item = PathBuf> {
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let threads = threads.into_iter().flatten().flatten();
-    threads
-        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
+    threads.map(|thread| thread.path()).filter(|thread| {
+        let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
+        !name.starts_with("extant-idle-")
+    })
+}
+
+/// How often the threads of a process were switched from (proc(5), `status`).
+fn switches(process: &str) -> u64 {
+    threads(process)
+        .filter_map(|thread| fs::read_to_string(thread.join("status")).ok())
         .map(|status| {
             let fields: BTreeMap<&str, &str> = status
                 .lines()
@@ -203,19 +211,23 @@ fn switches(process: &str) -> u64 {
         .sum()
 }
 
-/// Ticks of a process in itself and in the kernel (proc(5), `stat`): the 14th and 15th field, the
-/// 12th and 13th behind the name, which may have spaces.
+/// Ticks of the threads of a process in themselves and in the kernel (proc(5), `stat`): the 14th
+/// and 15th field, the 12th and 13th behind the name, which may have spaces.
 fn ticks(process: &str) -> [u64; 2] {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .map_or("", |(_, rest)| rest)
-        .split_whitespace()
-        .collect();
-    [11, 12].map(|at| {
-        let field: Option<u64> = fields.get(at).and_then(|n| n.parse().ok());
-        field.unwrap_or(0)
-    })
+    let mut sum = [0; 2];
+    for thread in threads(process) {
+        let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
+        for (sum, at) in sum.iter_mut().zip([11, 12]) {
+            let field: Option<u64> = fields.get(at).and_then(|n| n.parse().ok());
+            *sum += field.unwrap_or(0);
+        }
+    }
+    sum
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | `memory` | what the kernel writes requests to and reads answers from |
 //! | `queue` | the thread of one processor |
 //! | `offload` | requests that may take long, and the worker threads that answer them |
+//! | `idle` | processors that stay awake between requests |
 //!
 //! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does
 //! everything if the system refuses any of the calls that rings take, which is tried before the
@@ -21,6 +22,7 @@
 //! work on two files only, commands to the mount and waiting for its event, and the kernel refuses
 //! it all others.
 
+mod idle;
 mod memory;
 mod offload;
 mod queue;
@@ -28,8 +30,10 @@ mod queue;
 use crate::answer::Answerer;
 use crate::notifier::Notifier;
 use crate::threads::{Threads, WriteBackThread};
+use idle::IdlePolling;
 use offload::Offload;
 use queue::Queue;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -50,6 +54,8 @@ const MOST_MEMORY: u64 = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Rings {
     queues: Vec<Queue>,
+    /// Where it pays.
+    idle: Option<Arc<IdlePolling>>,
 }
 
 /// Why requests come by the device, though they were to come through io_uring. Displays as a
@@ -117,7 +123,8 @@ impl Rings {
             })
             .collect::<io::Result<_>>()
             .map_err(MissingRings::Refused)?;
-        Ok(Self { queues })
+        let idle = IdlePolling::where_it_pays(processors);
+        Ok(Self { queues, idle })
     }
 
     /// Says which mount they are for, and has them do nothing else from now on. Call it before
@@ -158,11 +165,34 @@ pub(crate) fn serve(
         }
     }
     for queue in rings.queues {
+        let number = queue.number();
+        let pulse = rings.idle.as_ref().map(|idle| idle.pulse(number));
+        if let Some(idle) = rings.idle.clone() {
+            threads.start(format!("extant-idle-{number}"), move || {
+                if stay_on(number) {
+                    idle.run();
+                }
+                Ok(())
+            })?;
+        }
         let (answerer, offload) = (answerer.clone(), Arc::clone(&offload));
-        let name = format!("extant-ring-{}", queue.number());
-        threads.start(name, move || queue.run(&answerer, &offload))?;
+        threads.start(format!("extant-ring-{number}"), move || {
+            // Of a processor that is not there nothing comes.
+            stay_on(number);
+            queue.run(&answerer, &offload, pulse)
+        })?;
     }
     Ok(())
+}
+
+/// Keeps this thread on one processor; `false` if it is not there, or not for us.
+fn stay_on(processor: u16) -> bool {
+    let mut only = CpuSet::new();
+    let number = usize::from(processor);
+    number < CpuSet::MAX_CPU && {
+        only.set(number);
+        sched_setaffinity(None, &only).is_ok()
+    }
 }
 
 /// Counts the processors that a list such as `0-3,8` names.

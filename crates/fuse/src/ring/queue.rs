@@ -1,13 +1,13 @@
 //! The thread of one processor.
 #![allow(unsafe_code)]
 
+use super::idle::Pulse;
 use super::memory::Slot;
 use super::offload::{Offload, Returns};
 use crate::answer::Answerer;
 use crate::protocol::Request;
 use crate::service::Errno;
 use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fixed};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -117,11 +117,17 @@ impl Queue {
     }
 
     /// Answers until the kernel has given all slots back, which it does when the mount is over.
+    /// Call it in a thread that stays on the processor whose requests it answers: no other is
+    /// woken.
     ///
     /// # Errors
     /// When the ring fails: what is asked on its processor finds no answer any more.
-    pub(super) fn run(mut self, answerer: &Answerer, offload: &Offload) -> io::Result<()> {
-        self.stay_on_its_processor();
+    pub(super) fn run(
+        mut self,
+        answerer: &Answerer,
+        offload: &Offload,
+        mut pulse: Option<Pulse>,
+    ) -> io::Result<()> {
         self.ring.submitter().register_enable_rings()?;
         // Those that the kernel has, by their numbers.
         let mut lent = Lent(Vec::new());
@@ -163,6 +169,9 @@ impl Queue {
                     continue;
                 }
                 is_used = true;
+                if let Some(pulse) = &mut pulse {
+                    pulse.beat();
+                }
                 match serve(slot, answerer, offload, &self.returns, &mut short) {
                     Served::Answered(slot) => self.give_back(slot, &mut lent)?,
                     Served::HandedOn => {}
@@ -205,17 +214,6 @@ impl Queue {
     /// Takes what the kernel has done, without holding on to the ring.
     fn next_completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
-    }
-
-    /// Keeps this thread on the processor whose requests it answers: no other is woken. Of a
-    /// processor that is not there nothing comes.
-    fn stay_on_its_processor(&self) {
-        let mut only = CpuSet::new();
-        let number = usize::from(self.number);
-        if number < CpuSet::MAX_CPU {
-            only.set(number);
-            let _ = sched_setaffinity(None, &only);
-        }
     }
 
     /// Gives the kernel one more slot; `false` if there are as many as there may be.
