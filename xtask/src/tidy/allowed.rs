@@ -107,7 +107,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "the kernel writes requests to memory that it is told of, and reads answers there",
     ),
     (
-        "crates/fuse/src/ring/queue.rs",
+        "crates/fuse/src/ring/commands.rs",
         "commands are pushed that tell the kernel of that memory",
     ),
     (

@@ -5,7 +5,8 @@
 //! request: the hypervisor has to be entered and to give the processor back. The kernel has a
 //! remedy, [halt polling in the guest](https://docs.kernel.org/virt/guest-halt-polling.html), which
 //! is often off. Where it is, a thread on each processor does the same from here, at the priority
-//! `SCHED_IDLE`: it gives way to everything else. It polls while requests come, and a moment more.
+//! `SCHED_IDLE`: everything in its session or control group goes first. It polls while requests
+//! come, and a moment more.
 //!
 //! Where processors have idle states of their own, or are many, there are no such threads: what
 //! they would save is little, and what they would use much.
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-static TURNS: LockClass = LockClass::new("fuse idle polling", Rank::Leaf);
+static BURSTS: LockClass = LockClass::new("fuse idle polling", Rank::Leaf);
 
 /// Most processors that are kept awake.
 const FEW: usize = 4;
@@ -33,53 +34,56 @@ const BURST: u32 = 8;
 const CROWDED: Duration = Duration::from_millis(1);
 const RESTS: Duration = Duration::from_millis(50);
 
-/// What the kernel itself does with idle processors.
+/// Says whether the processors are a hypervisor's, and what the kernel itself does with idle ones.
+const PROCESSORS: &str = "/proc/cpuinfo";
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const GUEST_POLLS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 
 /// What keeps the processors of one mount awake.
 #[derive(Debug)]
 pub(super) struct IdlePolling {
-    /// Requests that came on each processor.
+    /// Requests that came to each thread with a ring: those of the processors, and others.
     beats: Box<[CachePadded<AtomicU64>]>,
     /// Whether a thread waits to be told of the next burst.
     asleep: AtomicBool,
-    turns: Mutex<Turns>,
+    is_over: AtomicBool,
+    /// Bursts that began.
+    begun: Mutex<u64>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Turns {
-    /// Bursts that began.
-    begun: u64,
-    is_over: bool,
-}
-
 impl IdlePolling {
-    /// Makes one for the `processors` of this machine, if it pays there.
-    pub(super) fn where_it_pays(processors: usize) -> Option<Arc<Self>> {
-        let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    /// Makes one for a machine with these processors, of which so many are usable, if it pays
+    /// there. There are so many rings beside those of the processors.
+    pub(super) fn where_it_pays(
+        processors: usize,
+        usable: usize,
+        others: usize,
+    ) -> Option<Arc<Self>> {
         let all = (2..=FEW).contains(&processors) && usable == processors;
-        (all && halts(Path::new(DRIVER), Path::new(GUEST_POLLS))).then(|| Self::new(processors))
+        let paths = [PROCESSORS, DRIVER, GUEST_POLLS].map(Path::new);
+        (all && halts(paths)).then(|| Self::new(processors + others))
     }
 
-    fn new(processors: usize) -> Arc<Self> {
+    fn new(rings: usize) -> Arc<Self> {
         Arc::new(Self {
-            beats: (0..processors).map(|_| CachePadded::default()).collect(),
+            beats: (0..rings).map(|_| CachePadded::default()).collect(),
             asleep: AtomicBool::new(false),
-            turns: Mutex::new(&TURNS, Turns::default()),
+            is_over: AtomicBool::new(false),
+            begun: Mutex::new(&BURSTS, 0),
             changed: Condvar::new(),
         })
     }
 
-    /// Returns what tells of the requests of one processor.
-    pub(super) fn pulse(self: &Arc<Self>, processor: u16) -> Pulse {
-        Pulse {
-            polling: Arc::clone(self),
-            processor: usize::from(processor),
+    /// Returns what tells of the requests that come to each ring.
+    pub(super) fn pulses(self: &Arc<Self>) -> impl Iterator<Item = Pulse> + use<> {
+        let polling = Arc::clone(self);
+        (0..self.beats.len()).map(move |ring| Pulse {
+            polling: Arc::clone(&polling),
+            ring,
             last: Instant::now(),
             burst: 0,
-        }
+        })
     }
 
     /// Polls on the processor of this thread while requests come, until a [`Pulse`] is gone: a
@@ -93,22 +97,32 @@ impl IdlePolling {
         while let Some(begun) = self.next_burst(seen) {
             seen = begun;
             if self.poll().is_break() {
-                let mut turns = self.turns.lock();
-                if !turns.is_over {
-                    self.changed.wait_for(&mut turns, RESTS);
-                }
+                self.rest();
             }
         }
     }
 
     /// Waits until another burst than the one of this number has begun. `None` when it is over.
     fn next_burst(&self, seen: u64) -> Option<u64> {
-        let mut turns = self.turns.lock();
-        while !turns.is_over && turns.begun == seen {
+        let mut begun = self.begun.lock();
+        while !self.is_over.load(Relaxed) && *begun == seen {
             self.asleep.store(true, Relaxed);
-            self.changed.wait(&mut turns);
+            self.changed.wait(&mut begun);
         }
-        (!turns.is_over).then_some(turns.begun)
+        (!self.is_over.load(Relaxed)).then_some(*begun)
+    }
+
+    /// Leaves the processor alone for a while, whatever begins.
+    fn rest(&self) {
+        let end = Instant::now() + RESTS;
+        let mut begun = self.begun.lock();
+        while !self.is_over.load(Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.changed.wait_for(&mut begun, left);
+        }
     }
 
     /// Stays awake until no request has come for a while; breaks off if others need the processor.
@@ -138,22 +152,33 @@ impl IdlePolling {
         beats.fold(0, u64::wrapping_add)
     }
 
+    /// Has the threads that sleep poll. Does nothing where one of them is about to sleep and has no
+    /// processor for that: whoever answers requests does not wait for it.
     fn wake(&self) {
-        let mut turns = self.turns.lock();
+        let Some(mut begun) = self.begun.try_lock() else {
+            return;
+        };
         // Changed with the lock only.
         if self.asleep.load(Relaxed) {
             self.asleep.store(false, Relaxed);
-            turns.begun += 1;
+            *begun += 1;
             self.changed.notify_all();
         }
     }
+
+    fn end(&self) {
+        // With the lock: a thread is not between looking and waiting.
+        let _begun = self.begun.lock();
+        self.is_over.store(true, Relaxed);
+        self.changed.notify_all();
+    }
 }
 
-/// Tells of the requests that come on one processor.
+/// Tells of the requests that come to one ring.
 #[derive(Debug)]
 pub(super) struct Pulse {
     polling: Arc<IdlePolling>,
-    processor: usize,
+    ring: usize,
     last: Instant,
     /// Requests that came closely after each other.
     burst: u32,
@@ -162,7 +187,7 @@ pub(super) struct Pulse {
 impl Pulse {
     /// Notes a request.
     pub(super) fn beat(&mut self) {
-        if let Some(beats) = self.polling.beats.get(self.processor) {
+        if let Some(beats) = self.polling.beats.get(self.ring) {
             // Nobody else writes it.
             beats.store(beats.load(Relaxed).wrapping_add(1), Relaxed);
         }
@@ -182,20 +207,24 @@ impl Pulse {
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.polling.turns.lock().is_over = true;
-        self.polling.changed.notify_all();
+        self.polling.end();
     }
 }
 
-/// Tells whether idle processors halt at once: there is no driver with idle states, or it is the
-/// one for guests, and told not to poll.
-fn halts(driver: &Path, guest_polls: &Path) -> bool {
+/// Tells whether idle processors halt at once: there is a hypervisor (the flag of that name of
+/// x86), and no driver with idle states, or the one for guests, which is told not to poll.
+fn halts([processors, driver, guest_polls]: [&Path; 3]) -> bool {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    match read(driver).trim() {
-        "" | "none" => true,
-        "haltpoll" => read(guest_polls).trim() == "0",
-        _ => false,
-    }
+    let is_flag = |line: &str| line.starts_with("flags");
+    let processors = read(processors);
+    let mut flags = processors.lines().find(|line| is_flag(line)).into_iter();
+    let is_guest = flags.any(|line| line.split_whitespace().any(|flag| flag == "hypervisor"));
+    is_guest
+        && match read(driver).trim() {
+            "" | "none" => true,
+            "haltpoll" => read(guest_polls).trim() == "0",
+            _ => false,
+        }
 }
 
 /// Gives this thread the lowest priority; `false` if the system refuses it.
@@ -221,60 +250,66 @@ mod tests {
     #[test]
     fn polls_where_nothing_else_keeps_processors_awake() {
         let dir = tempfile::tempdir().unwrap();
-        let (driver, polls) = (dir.path().join("driver"), dir.path().join("polls"));
-        assert!(halts(&driver, &polls), "a machine without idle states");
+        let paths = ["cpuinfo", "driver", "polls"].map(|name| dir.path().join(name));
+        let [cpuinfo, driver, polls] = &paths;
+        let halts = || halts([cpuinfo, driver, polls]);
         let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+        assert!(!halts(), "nothing is known of the processors");
+        write(cpuinfo, "processor\t: 0\nflags\t\t: fpu rdrand lahf_lm\n");
+        assert!(!halts(), "no hypervisor");
+        write(
+            cpuinfo,
+            "processor\t: 0\nflags\t\t: fpu hypervisor lahf_lm\n",
+        );
+        assert!(halts(), "a machine without idle states");
         for (name, expected) in [
             ("none\n", true),
             ("intel_idle\n", false),
             ("acpi_idle\n", false),
         ] {
-            write(&driver, name);
-            assert_eq!(halts(&driver, &polls), expected, "{name}");
+            write(driver, name);
+            assert_eq!(halts(), expected, "{name}");
         }
-        write(&driver, "haltpoll\n");
-        write(&polls, "0\n");
-        assert!(halts(&driver, &polls), "the kernel is told not to poll");
-        write(&polls, "200000\n");
-        assert!(!halts(&driver, &polls), "the kernel polls");
+        write(driver, "haltpoll\n");
+        write(polls, "0\n");
+        assert!(halts(), "the kernel is told not to poll");
+        write(polls, "200000\n");
+        assert!(!halts(), "the kernel polls");
     }
 
-    /// Waits until a thread polls or sleeps, as `asleep` says.
-    fn until(polling: &IdlePolling, asleep: bool) {
+    /// Waits until this holds.
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
         let since = Instant::now();
-        while polling.asleep.load(Relaxed) != asleep {
-            assert!(
-                since.elapsed() < Duration::from_secs(20),
-                "asleep: {}",
-                !asleep
-            );
+        while !holds() {
+            assert!(since.elapsed() < Duration::from_secs(60), "{what}");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn polls_during_bursts_and_ends_with_the_mount() {
+    fn bursts_wake_and_pauses_do_not() {
         let polling = IdlePolling::new(2);
-        let mut pulses = [polling.pulse(0), polling.pulse(1)];
+        let mut pulses: Vec<_> = polling.pulses().collect();
         let threads = [(); 2].map(|()| {
             let polling = Arc::clone(&polling);
             thread::spawn(move || polling.run())
         });
+        let begun = || *polling.begun.lock();
         for round in 0..3 {
-            until(&polling, true);
+            until("asleep", || polling.asleep.load(Relaxed));
+            let before = begun();
+            // A program that asks now and then lets the processors sleep.
             for pulse in &mut pulses {
-                // A program that asks now and then is let sleep.
                 for _ in 0..2 * BURST {
-                    pulse.burst = 0;
+                    pulse.last = pulse.last.checked_sub(AWAKE).unwrap();
                     pulse.beat();
                 }
-                assert!(polling.asleep.load(Relaxed), "round {round}");
             }
-            let begun = polling.turns.lock().begun;
-            while polling.turns.lock().begun == begun {
+            assert_eq!(begun(), before, "round {round}");
+            until("a burst", || {
                 pulses[round % 2].beat();
-            }
-            assert!(pulses[round % 2].burst >= BURST);
+                begun() > before
+            });
         }
         drop(pulses);
         for thread in threads {
@@ -283,15 +318,49 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_a_burst() {
-        let polling = IdlePolling::new(2);
-        let mut pulse = polling.pulse(1);
-        pulse.burst = BURST;
-        pulse.last = pulse.last.checked_sub(AWAKE).unwrap();
-        pulse.beat();
-        assert_eq!(pulse.burst, 0);
-        assert_eq!(polling.sum(), 1);
-        // Without requests it is over at once.
-        assert!(polling.poll().is_continue());
+    fn a_thread_polls_as_long_as_requests_come() {
+        let polling = IdlePolling::new(1);
+        let mut pulse = polling.pulses().next().unwrap();
+        // Where the machine takes the processor away for long, it breaks off: that is tried again.
+        until("it polls while requests come", || {
+            let over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let polls = scope.spawn(|| {
+                    let ended = polling.poll();
+                    over.store(true, Relaxed);
+                    ended
+                });
+                let since = Instant::now();
+                let mut beats = 0_u64;
+                while !over.load(Relaxed) && since.elapsed() < 20 * AWAKE {
+                    pulse.beat();
+                    beats += 1;
+                }
+                let lasted = !over.load(Relaxed) && beats > 0;
+                // Without requests it is over soon.
+                polls.join().unwrap().is_continue() && lasted
+            })
+        });
+    }
+
+    #[test]
+    fn a_rest_lasts_whatever_begins() {
+        let polling = IdlePolling::new(1);
+        let since = Instant::now();
+        thread::scope(|scope| {
+            let rests = scope.spawn(|| {
+                polling.rest();
+                since.elapsed()
+            });
+            while !rests.is_finished() {
+                polling.changed.notify_all();
+                thread::yield_now();
+            }
+            assert!(rests.join().unwrap() >= RESTS);
+        });
+        polling.end();
+        let since = Instant::now();
+        polling.rest();
+        assert!(since.elapsed() < RESTS);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Slot`] is one request's place. Its owner may use its memory; the kernel uses that of the
 //! slots which were given to it, and says of each when it is done with it. Nothing here waits for
-//! that: a slot that the kernel has is kept by the queue, untouched.
+//! that: a slot that the kernel has is kept by the thread whose ring gave it, untouched.
 #![allow(unsafe_code)]
 
 use crate::protocol::{IN_HEADER, InHeader, OUT_HEADER, OutHeader};
@@ -63,7 +63,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and no slot is left that reaches it. Slots that the kernel may
-        // still have are never dropped: see `queue::Lent`.
+        // still have are never dropped: see `commands::Lent`.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -74,7 +74,8 @@ pub(super) struct Slot {
     memory: Arc<Memory>,
     /// Its place in the memory.
     place: usize,
-    /// What its queue knows it by.
+    /// The processor whose requests it is for, and which of its slots this is.
+    queue: u16,
     number: usize,
     /// Its request waits for the kernel.
     pub(super) waits: bool,
@@ -88,23 +89,36 @@ pub(super) struct Parts {
 }
 
 impl Slot {
-    /// Makes `count` slots with numbers from `first` on, and `payload` bytes of payload each.
+    /// Makes `count` slots of queue `queue`, with numbers from `first` on, and `payload` bytes of
+    /// payload each.
     ///
     /// # Errors
     /// When there is no memory for them.
-    pub(super) fn several(first: usize, count: usize, payload: usize) -> io::Result<Vec<Self>> {
+    pub(super) fn several(
+        queue: u16,
+        first: usize,
+        count: usize,
+        payload: usize,
+    ) -> io::Result<Vec<Self>> {
         let memory = Arc::new(Memory::new(count, payload)?);
         let slot = |place| Self {
             memory: Arc::clone(&memory),
             place,
+            queue,
             number: first + place,
             waits: false,
         };
         Ok((0..count).map(slot).collect())
     }
 
-    pub(super) fn number(&self) -> usize {
-        self.number
+    /// Returns the processor whose requests it is for.
+    pub(super) fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    /// Returns what the kernel names it by.
+    pub(super) fn tag(&self) -> u64 {
+        (u64::from(self.queue) << 32) | self.number as u64
     }
 
     fn begin(&self) -> *mut u8 {
@@ -176,9 +190,8 @@ impl Slot {
         }
     }
 
-    /// Makes the command that gives the slot to the kernel for the first time, as one of queue
-    /// `queue`.
-    pub(super) fn register(&mut self, device: Fixed, queue: u16) -> Entry128 {
+    /// Makes the command that gives the slot to the kernel for the first time, as one of its queue.
+    pub(super) fn register(&mut self, device: Fixed) -> Entry128 {
         let begin = self.begin();
         let parts = [
             libc::iovec {
@@ -199,9 +212,9 @@ impl Slot {
         };
         let mut entry = opcode::UringCmd80::new(device, REGISTER)
             .addr(Some(addresses.addr() as u64))
-            .cmd(command(0, queue))
+            .cmd(command(0, self.queue))
             .build()
-            .user_data(self.number as u64);
+            .user_data(self.tag());
         let len = (parts.len() as u32).to_ne_bytes();
         // SAFETY: an entry is plain data of 128 bytes in the kernel's layout, which has this field
         // of four bytes here.
@@ -213,12 +226,12 @@ impl Slot {
     }
 
     /// Makes the command that gives the answer here to the kernel, and the slot with it.
-    pub(super) fn commit(&self, device: Fixed, queue: u16) -> Entry128 {
+    pub(super) fn commit(&self, device: Fixed) -> Entry128 {
         let id = u64::from_ne_bytes(self.word(COMMIT_ID));
         opcode::UringCmd80::new(device, COMMIT_AND_FETCH)
-            .cmd(command(id, queue))
+            .cmd(command(id, self.queue))
             .build()
-            .user_data(self.number as u64)
+            .user_data(self.tag())
     }
 }
 
@@ -240,18 +253,18 @@ mod tests {
 
     #[test]
     fn slots_do_not_touch_each_other() {
-        let mut slots = Slot::several(0, 3, 8192).unwrap();
+        let mut slots = Slot::several(0, 0, 3, 8192).unwrap();
         for slot in &mut slots {
-            let number = slot.number();
+            let number = slot.tag();
             slot.payload_mut().fill(number as u8 + 1);
-            slot.reply(number as u64, -5, 8192);
+            slot.reply(number, -5, 8192);
         }
         for slot in &slots {
             assert_eq!(slot.rest().len(), 8192);
-            let expected = slot.number() as u8 + 1;
+            let expected = slot.tag() as u8 + 1;
             assert!(slot.rest().iter().all(|&byte| byte == expected));
             let header = OutHeader::read_from_prefix(slot.headers()).unwrap().0;
-            assert_eq!((header.unique, header.error), (slot.number() as u64, -5));
+            assert_eq!((header.unique, header.error), (slot.tag(), -5));
         }
     }
 
@@ -265,19 +278,19 @@ mod tests {
         let word = |bytes: &[u8; 128], at: usize| {
             u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
         };
-        let mut slots = Slot::several(5, 2, 4096).unwrap();
+        let mut slots = Slot::several(7, 5, 2, 4096).unwrap();
         let slot = &mut slots[1];
         let begin = slot.begin() as u64;
-        let registers = bytes(slot.register(Fixed(3), 7));
+        let registers = bytes(slot.register(Fixed(3)));
         // The operation, the file among the registered ones, which command.
         assert_eq!((registers[0], registers[4], registers[8]), (46, 3, 1));
         assert_eq!(word(&registers, 16), begin + PARTS as u64);
         assert_eq!(registers[24..28], 2_u32.to_ne_bytes());
-        assert_eq!(word(&registers, 32), 6);
+        assert_eq!(word(&registers, 32), (7 << 32) + 6);
         assert_eq!((word(&registers, 48), word(&registers, 56)), (0, 0));
         assert_eq!(registers[64..66], 7_u16.to_ne_bytes());
         slot.headers_mut()[COMMIT_ID..COMMIT_ID + 8].copy_from_slice(&99_u64.to_ne_bytes());
-        let commits = bytes(slot.commit(Fixed(3), 7));
+        let commits = bytes(slot.commit(Fixed(3)));
         assert_eq!((commits[0], commits[8]), (46, 2));
         assert_eq!(word(&commits, 56), 99);
         assert_eq!(commits[64..66], 7_u16.to_ne_bytes());
@@ -285,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_no_length_of_a_payload_is_none() {
-        let mut slots = Slot::several(0, 1, 4096).unwrap();
+        let mut slots = Slot::several(0, 0, 1, 4096).unwrap();
         slots[0].reply(1, 0, 4097);
         assert_eq!(slots[0].rest(), b"");
     }

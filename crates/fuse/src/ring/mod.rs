@@ -9,8 +9,12 @@
 //! |---|---|
 //! | `mod` | whether there are rings, and how many |
 //! | `memory` | what the kernel writes requests to and reads answers from |
+//! | `commands` | what a thread tells the kernel, and how it waits |
+//! | `inbox` | what other threads hand to such a thread |
 //! | `queue` | the thread of one processor |
-//! | `offload` | requests that may take long, and the worker threads that answer them |
+//! | `transfers` | threads that answer large transfers and give the answers to the kernel |
+//! | `reads` | threads that do so with small reads which come several at a time |
+//! | `offload` | requests that other threads answer, and the workers for those that may take long |
 //! | `idle` | processors that stay awake between requests |
 //!
 //! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does
@@ -22,22 +26,29 @@
 //! work on two files only, commands to the mount and waiting for its event, and the kernel refuses
 //! it all others.
 
+mod commands;
 mod idle;
+mod inbox;
 mod memory;
 mod offload;
 mod queue;
+mod reads;
+mod transfers;
 
 use crate::answer::Answerer;
 use crate::notifier::Notifier;
 use crate::threads::{Threads, WriteBackThread};
+use commands::Commands;
 use idle::IdlePolling;
-use offload::Offload;
+use offload::{Beside, Homes, Offload};
 use queue::Queue;
+use reads::{ReadThread, Reads};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use transfers::{TransferThread, Transfers};
 
 /// Whether the kernel may offer it: a setting that only root can make.
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -47,13 +58,19 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const DEPTH: usize = 8;
 /// Requests more that it can have because others wait for the kernel.
 const MORE: usize = 56;
+/// Threads for small reads that come several at a time, at most.
+const READERS: usize = 4;
 /// Memory for all of it at most. It is taken when it is used, but counts against limits before.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// Rings that are ready, one for each processor.
+/// Rings that are ready: one for each processor, and those of the threads beside.
 #[derive(Debug)]
 pub(crate) struct Rings {
     queues: Vec<Queue>,
+    /// By processor.
+    transfers: Vec<TransferThread>,
+    /// None where there is one processor only.
+    reads: Vec<ReadThread>,
     /// Where it pays.
     idle: Option<Arc<IdlePolling>>,
 }
@@ -113,7 +130,7 @@ impl Rings {
         if each < if few { 1 } else { DEPTH } {
             return Err(MissingRings::Memory { processors });
         }
-        Queue::try_out().map_err(MissingRings::Refused)?;
+        Commands::try_out().map_err(MissingRings::Refused)?;
         let depth = (each.min(DEPTH), each.min(MORE));
         let queues = (0..processors)
             .map(|number| {
@@ -123,8 +140,23 @@ impl Rings {
             })
             .collect::<io::Result<_>>()
             .map_err(MissingRings::Refused)?;
-        let idle = IdlePolling::where_it_pays(processors);
-        Ok(Self { queues, idle })
+        let transfers: Vec<_> = (0..processors)
+            .map(|_| TransferThread::new())
+            .collect::<io::Result<_>>()
+            .map_err(MissingRings::Refused)?;
+        let usable = std::thread::available_parallelism().map_or(1, usize::from);
+        let readers = if usable > 1 { usable.min(READERS) } else { 0 };
+        let reads: Vec<_> = (0..readers)
+            .map(|_| ReadThread::new())
+            .collect::<io::Result<_>>()
+            .map_err(MissingRings::Refused)?;
+        let idle = IdlePolling::where_it_pays(processors, usable, transfers.len() + reads.len());
+        Ok(Self {
+            queues,
+            transfers,
+            reads,
+            idle,
+        })
     }
 
     /// Says which mount they are for, and has them do nothing else from now on. Call it before
@@ -133,10 +165,13 @@ impl Rings {
     /// # Errors
     /// When the system does not take it.
     pub(crate) fn attach(self, device: BorrowedFd<'_>) -> Result<Self, MissingRings> {
-        let attached = self
-            .queues
-            .iter()
-            .try_for_each(|queue| queue.attach(device));
+        let queues = self.queues.iter().map(|queue| &queue.commands);
+        let transfers = self.transfers.iter().map(|thread| &thread.commands);
+        let reads = self.reads.iter().map(|thread| &thread.commands);
+        let attached = queues
+            .chain(transfers)
+            .chain(reads)
+            .try_for_each(|commands| commands.attach(device));
         attached.map_err(MissingRings::Refused)?;
         Ok(self)
     }
@@ -154,7 +189,13 @@ pub(crate) fn serve(
     workers: usize,
     threads: &mut Threads,
 ) -> io::Result<()> {
-    let offload = Arc::new(Offload::new(answerer, notifier, writeback));
+    let inbox = |commands: &Commands| Arc::clone(commands.inbox());
+    let beside = Beside {
+        transfers: Transfers::new(rings.transfers.iter().map(|thread| inbox(&thread.commands))),
+        reads: Reads::new(rings.reads.iter().map(|thread| inbox(&thread.commands))),
+        homes: Homes::new(rings.queues.iter().map(|queue| inbox(&queue.commands))),
+    };
+    let offload = Arc::new(Offload::new(answerer, notifier, writeback, beside));
     for (kind, jobs) in offload.jobs() {
         for number in 0..workers {
             let jobs = Arc::clone(&jobs);
@@ -164,15 +205,33 @@ pub(crate) fn serve(
             })?;
         }
     }
+    let mut pulses = rings.idle.as_ref().map(IdlePolling::pulses);
+    let mut next_pulse = || pulses.as_mut().and_then(Iterator::next);
+    for (processor, thread) in (0..).zip(rings.transfers) {
+        let (answerer, beside) = (answerer.clone(), offload.beside());
+        let pulse = next_pulse();
+        threads.start(format!("extant-move-{processor}"), move || {
+            let shared = (&beside.transfers, &beside.homes);
+            thread.run(processor, &answerer, shared, pulse)
+        })?;
+    }
+    for (number, thread) in rings.reads.into_iter().enumerate() {
+        let (answerer, beside) = (answerer.clone(), offload.beside());
+        let pulse = next_pulse();
+        threads.start(format!("extant-read-{number}"), move || {
+            thread.run(&answerer, (&beside.reads, &beside.homes), pulse)
+        })?;
+    }
     for queue in rings.queues {
         let number = queue.number();
-        let pulse = rings.idle.as_ref().map(|idle| idle.pulse(number));
+        let pulse = next_pulse();
         if let Some(idle) = rings.idle.clone() {
-            threads.start(format!("extant-idle-{number}"), move || {
+            // Nobody waits for its end: it gives way to all others, for however long.
+            let thread = std::thread::Builder::new().name(format!("extant-idle-{number}"));
+            thread.spawn(move || {
                 if stay_on(number) {
                     idle.run();
                 }
-                Ok(())
             })?;
         }
         let (answerer, offload) = (answerer.clone(), Arc::clone(&offload));

@@ -1,63 +1,35 @@
-//! Requests that may take long, answered by worker threads instead of the rings' own.
+//! Requests that others answer than the threads of the processors.
 
+use super::inbox::{Inbox, Parcel};
 use super::memory::Slot;
 use super::queue::answer;
+use super::reads::Reads;
+use super::transfers::Transfers;
 use crate::answer::{Answerer, Long};
 use crate::notifier::Notifier;
 use crate::service::{Errno, Node};
 use crate::threads::WriteBackThread;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 static JOBS: LockClass = LockClass::new("fuse offloaded requests", Rank::Leaf);
-static RETURNS: LockClass = LockClass::new("fuse offloaded replies", Rank::Leaf);
 
-/// Slots that go back to their queue with an answer.
-#[derive(Debug)]
-pub(super) struct Returns {
-    slots: Mutex<Vec<Slot>>,
-    event: OwnedFd,
-}
+/// The inboxes of the threads whose the slots are, by the processors that they are for.
+#[derive(Clone, Debug)]
+pub(super) struct Homes(Arc<[Arc<Inbox>]>);
 
-impl Returns {
-    /// Makes an empty one.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            slots: Mutex::new(&RETURNS, Vec::new()),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
+impl Homes {
+    pub(super) fn new(inboxes: impl Iterator<Item = Arc<Inbox>>) -> Self {
+        Self(inboxes.collect())
     }
 
-    /// Returns a descriptor that is readable when slots are there.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// Hands the thread of a processor one of its slots, or tells it of one.
+    pub(super) fn send(&self, processor: u16, parcel: Parcel) {
+        if let Some(home) = self.0.get(usize::from(processor)) {
+            home.put(parcel);
+        }
     }
-
-    fn put(&self, slot: Slot) {
-        self.slots.lock().push(slot);
-        // It is full when it has been readable for long.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-
-    /// Takes what has come back.
-    pub(super) fn take(&self) -> Vec<Slot> {
-        // First: what comes after it makes it readable again.
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        std::mem::take(&mut *self.slots.lock())
-    }
-}
-
-#[derive(Debug)]
-struct Job {
-    slot: Slot,
-    returns: Arc<Returns>,
 }
 
 /// What waits for the worker threads of one kind.
@@ -66,38 +38,64 @@ pub(super) struct Jobs {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     answerer: Answerer,
+    homes: Homes,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    jobs: VecDeque<Job>,
+    slots: VecDeque<Slot>,
     is_over: bool,
 }
 
 impl Jobs {
+    fn new(answerer: &Answerer, homes: &Homes) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::new(&JOBS, Waiting::default()),
+            changed: Condvar::new(),
+            answerer: answerer.clone(),
+            homes: homes.clone(),
+        })
+    }
+
     /// Answers until the [`Offload`] is dropped, from which the requests come.
     pub(super) fn run(&self) {
         let mut short = Vec::new();
-        while let Some(mut job) = self.next() {
-            answer(&mut job.slot, &self.answerer, &mut short);
-            job.returns.put(job.slot);
+        while let Some(mut slot) = self.next() {
+            answer(&mut slot, &self.answerer, &mut short);
+            self.homes.send(slot.queue(), Parcel::Answered(slot));
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    /// Has a request answered.
+    pub(super) fn push(&self, slot: Slot) {
+        self.waiting.lock().slots.push_back(slot);
+        self.changed.notify_one();
+    }
+
+    fn next(&self) -> Option<Slot> {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while(&mut waiting, |waiting| {
-            waiting.jobs.is_empty() && !waiting.is_over
+            waiting.slots.is_empty() && !waiting.is_over
         });
-        waiting.jobs.pop_front()
+        waiting.slots.pop_front()
     }
 }
 
-/// Hands requests to worker threads, which end when it is dropped.
+/// Threads with rings that are beside those of the processors.
+#[derive(Debug)]
+pub(super) struct Beside {
+    pub(super) transfers: Transfers,
+    pub(super) reads: Reads,
+    pub(super) homes: Homes,
+}
+
+/// Hands requests to other threads, which end when it is dropped.
 #[derive(Debug)]
 pub(super) struct Offload {
-    /// By [`Long`]: what waits for commits keeps no transfers waiting.
-    jobs: [Arc<Jobs>; 2],
+    beside: Arc<Beside>,
+    /// What waits for commits keeps no transfers waiting.
+    transfers: Arc<Jobs>,
+    others: Arc<Jobs>,
     answerer: Answerer,
     notifier: Notifier,
     writeback: WriteBackThread,
@@ -108,16 +106,12 @@ impl Offload {
         answerer: &Answerer,
         notifier: &Notifier,
         writeback: WriteBackThread,
+        beside: Beside,
     ) -> Self {
-        let jobs = || {
-            Arc::new(Jobs {
-                waiting: Mutex::new(&JOBS, Waiting::default()),
-                changed: Condvar::new(),
-                answerer: answerer.clone(),
-            })
-        };
         Self {
-            jobs: [jobs(), jobs()],
+            transfers: Jobs::new(answerer, &beside.homes),
+            others: Jobs::new(answerer, &beside.homes),
+            beside: Arc::new(beside),
             answerer: answerer.clone(),
             notifier: notifier.clone(),
             writeback,
@@ -126,37 +120,51 @@ impl Offload {
 
     /// Lists what the worker threads of each kind do, and what those are called.
     pub(super) fn jobs(&self) -> [(&'static str, Arc<Jobs>); 2] {
-        let [transfers, others] = &self.jobs;
-        [("io", Arc::clone(transfers)), ("long", Arc::clone(others))]
+        let shared = Arc::clone;
+        [
+            ("io", shared(&self.transfers)),
+            ("long", shared(&self.others)),
+        ]
     }
 
-    /// Has a request answered by a worker thread.
-    pub(super) fn answer(&self, slot: Slot, long: Long, returns: Arc<Returns>) {
-        let [transfers, others] = &self.jobs;
-        let jobs = match long {
-            Long::Transfer => transfers,
-            Long::Other => others,
-        };
-        jobs.waiting.lock().jobs.push_back(Job { slot, returns });
-        jobs.changed.notify_one();
+    /// Returns what the threads with rings know of each other.
+    pub(super) fn beside(&self) -> Arc<Beside> {
+        Arc::clone(&self.beside)
+    }
+
+    /// Has a request answered by another thread.
+    pub(super) fn answer(&self, slot: Slot, long: Long) {
+        match long {
+            Long::Transfer => {
+                if let Some(slot) = self.beside.transfers.give(slot) {
+                    self.transfers.push(slot);
+                }
+            }
+            Long::Other => self.others.push(slot),
+        }
+    }
+
+    /// Has small reads of one processor answered by another thread, if they are several.
+    pub(super) fn take_reads(&self, processor: u16, asked: &mut Vec<Slot>) {
+        self.beside.reads.take(processor, asked, &self.answerer);
     }
 
     /// Has a request answered after the kernel has written the file back, by the thread for that:
     /// the kernel needs answers to other requests meanwhile, also to those that are offloaded.
-    pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
+    pub(super) fn answer_when_written(&self, mut slot: Slot) {
         let (answerer, notifier) = (self.answerer.clone(), self.notifier.clone());
         let header = slot.request().header;
         // Where there is no thread, the closure is dropped with all it has, so it gets the slot
         // last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
-        let then = Arc::clone(&returns);
+        let homes = self.beside.homes.clone();
         let is_taken = self.writeback.run(move || {
             let Ok(mut slot) = take.recv() else {
                 return;
             };
             notifier.write_back(Node(header.node));
             answer(&mut slot, &answerer, &mut Vec::new());
-            then.put(slot);
+            homes.send(slot.queue(), Parcel::Answered(slot));
         });
         if is_taken {
             // It waits for it.
@@ -164,14 +172,16 @@ impl Offload {
         } else {
             tracing::error!("no thread for a file that becomes immutable");
             slot.reply(header.unique, -Errno::IO.0, 0);
-            returns.put(slot);
+            self.beside.homes.send(slot.queue(), Parcel::Answered(slot));
         }
     }
 }
 
 impl Drop for Offload {
     fn drop(&mut self) {
-        for jobs in &self.jobs {
+        self.beside.transfers.end();
+        self.beside.reads.end();
+        for jobs in [&self.transfers, &self.others] {
             jobs.waiting.lock().is_over = true;
             jobs.changed.notify_all();
         }

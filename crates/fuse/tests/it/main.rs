@@ -11,6 +11,7 @@ mod other_users;
 mod random_file;
 mod refused_rings;
 mod sandbox;
+mod slow_transfers;
 mod support;
 mod syscalls;
 mod unlinked_files;

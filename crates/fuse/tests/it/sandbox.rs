@@ -82,6 +82,20 @@ fn filtered() -> Vec<(&'static str, bool)> {
             refused(libc::SYS_tkill, [parent, 0, 0, 0, 0]),
         ),
         (
+            "priority before others",
+            refused(
+                libc::SYS_sched_setscheduler,
+                [0, libc::SCHED_FIFO as u64, wild, 0, 0],
+            ),
+        ),
+        (
+            "priority of the parent",
+            refused(
+                libc::SYS_sched_setscheduler,
+                [parent, libc::SCHED_IDLE as u64, wild, 0, 0],
+            ),
+        ),
+        (
             "limit of the parent",
             refused(libc::SYS_prlimit64, [parent, 0, wild, 0, 0]),
         ),
@@ -353,20 +367,20 @@ fn assert_held(said: &[String], tries: usize) {
 #[test]
 fn a_confined_process_answers_and_can_open_neither_files_nor_connections() {
     require!(Fuse);
-    assert_held(&confined("", "no_io_uring"), 66);
+    assert_held(&confined("", "no_io_uring"), 68);
 }
 
 #[test]
 fn so_does_one_with_rings_which_can_do_nothing_else() {
     require!(Fuse, FuseRings);
     let _enabled = Enabled::new().unwrap();
-    assert_held(&confined("", "io_uring"), 66);
+    assert_held(&confined("", "io_uring"), 68);
 }
 
 #[test]
 fn without_landlock_nothing_is_opened_once_the_image_is_read() {
     require!(Fuse);
-    assert_held(&confined("landlock", "no_io_uring"), 66);
+    assert_held(&confined("landlock", "no_io_uring"), 68);
 }
 
 #[test]
