@@ -19,7 +19,7 @@ const FIXED_FILE: u8 = 1;
 
 type Ring = IoUring<Entry128>;
 
-/// A ring that gives slots to the kernel, and the inbox of the thread whose it is.
+/// A ring that gives slots to the kernel, and the inbox of the thread that it belongs to.
 pub(super) struct Commands {
     ring: Ring,
     inbox: Arc<Inbox>,

@@ -146,8 +146,9 @@ impl Rings {
             .map_err(MissingRings::Refused)?;
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         let readers = if usable > 1 { usable.min(READERS) } else { 0 };
+        let slots = processors.div_ceil(readers.max(1)) * (depth.0 + depth.1);
         let reads: Vec<_> = (0..readers)
-            .map(|_| ReadThread::new())
+            .map(|_| ReadThread::new(slots))
             .collect::<io::Result<_>>()
             .map_err(MissingRings::Refused)?;
         let idle = IdlePolling::where_it_pays(processors, usable, transfers.len() + reads.len());
@@ -177,8 +178,8 @@ impl Rings {
     }
 }
 
-/// Starts a thread for each of the `rings`, and as many as `workers` for each kind of request that
-/// may take long.
+/// Starts a thread for each of the `rings`, as many as `workers` for each kind of request that may
+/// take long, and those that keep processors awake.
 ///
 /// # Errors
 /// When the system has no thread for one.
@@ -228,11 +229,14 @@ pub(crate) fn serve(
         if let Some(idle) = rings.idle.clone() {
             // Nobody waits for its end: it gives way to all others, for however long.
             let thread = std::thread::Builder::new().name(format!("extant-idle-{number}"));
-            thread.spawn(move || {
+            let started = thread.spawn(move || {
                 if stay_on(number) {
                     idle.run();
                 }
-            })?;
+            });
+            if let Err(e) = started {
+                tracing::warn!("no thread keeps processor {number} awake: {e}");
+            }
         }
         let (answerer, offload) = (answerer.clone(), Arc::clone(&offload));
         threads.start(format!("extant-ring-{number}"), move || {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 static JOBS: LockClass = LockClass::new("fuse offloaded requests", Rank::Leaf);
 
-/// The inboxes of the threads whose the slots are, by the processors that they are for.
+/// The inboxes of the threads that own the slots, by their processors.
 #[derive(Clone, Debug)]
 pub(super) struct Homes(Arc<[Arc<Inbox>]>);
 

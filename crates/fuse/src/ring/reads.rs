@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Reads that have to be there at once.
 const SEVERAL: usize = 4;
-/// Slots that one of the threads gives to the kernel at once at most.
-const AT_ONCE: usize = 31;
 
 /// What others know of those threads.
 #[derive(Debug)]
@@ -70,13 +68,13 @@ pub(super) struct ReadThread {
 }
 
 impl ReadThread {
-    /// Makes one that does nothing yet.
+    /// Makes one for processors that have so many slots together, which does nothing yet.
     ///
     /// # Errors
     /// When the system has no such rings, or not for us.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(slots: usize) -> io::Result<Self> {
         Ok(Self {
-            commands: Commands::new(AT_ONCE)?,
+            commands: Commands::new(slots)?,
         })
     }
 
@@ -120,15 +118,17 @@ impl ReadThread {
             if reads.is_over.load(Relaxed) {
                 return Ok(());
             }
-            let are_several = asked.len() > 1;
+            // First: nobody else waits for what is read.
+            let is_alone = asked.len() == 1;
+            for slot in asked.extract_if(.., |slot| {
+                is_alone || size(slot, answerer) != Some(Size::SmallRead)
+            }) {
+                homes.send(slot.queue(), Parcel::Asked(slot));
+            }
             for mut slot in asked.drain(..) {
-                if are_several && size(&slot, answerer) == Some(Size::SmallRead) {
-                    answer(&mut slot, answerer, &mut short);
-                    self.commands.commit(&slot)?;
-                    lent.put(slot);
-                } else {
-                    homes.send(slot.queue(), Parcel::Asked(slot));
-                }
+                answer(&mut slot, answerer, &mut short);
+                self.commands.commit(&slot)?;
+                lent.put(slot);
             }
         }
     }

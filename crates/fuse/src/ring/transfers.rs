@@ -11,7 +11,7 @@
 //! with it. While such a thread has a slot, it is given no transfers but what comes there: a
 //! request of somebody else may come there at any time, and would have to wait. The worker threads
 //! get them then. If nothing comes to that slot for long, as others of the processor were used
-//! later, they get all of them.
+//! later, the workers get all transfers.
 
 use super::commands::{Commands, Done, Lent};
 use super::idle::Pulse;
