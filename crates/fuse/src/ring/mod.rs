@@ -109,8 +109,9 @@ pub enum MissingRings {
 }
 
 impl Rings {
-    /// Makes rings for transfers of so many bytes at most. They take no more than an eighth of
-    /// `memory` bytes. With `few`, fewer requests of a processor under way than do good are enough.
+    /// Makes rings for transfers of so many bytes at most. Their slots take no more than an eighth
+    /// of `memory` bytes; threads and rings are not counted. With `few`, fewer requests of a
+    /// processor under way than do good are enough.
     ///
     /// # Errors
     /// When the kernel does not offer to use them, or the system makes none.
