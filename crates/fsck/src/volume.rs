@@ -103,6 +103,10 @@ const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
     ("checksum_type", 0x175, 1, 1),
 ];
 
+/// The revision of a superblock that says 0 and has feature words, as [`REPLACEABLE`] has fields:
+/// revision 0 has neither them nor a size of inodes, which is looked at next.
+const REVISION: (&str, usize, usize, u32) = ("rev_level", 0x4c, 4, 1);
+
 /// Fields whose value follows from others, where these are right: by name, with their byte. Which
 /// of them is wrong is a guess, good enough to read by.
 const FOLLOWING: &[(&str, usize)] = &[
@@ -116,8 +120,11 @@ const FOLLOWING: &[(&str, usize)] = &[
 /// else is wrong.
 fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> {
     with_other_fields(bytes, &|why| {
-        let (_, at, len, value) = REPLACEABLE.iter().find(|(name, ..)| *name == why.field)?;
-        Some((*at, *len, *value))
+        let mut fields = REPLACEABLE.iter().chain([&REVISION]);
+        let (_, at, len, value) = fields.find(|(name, ..)| *name == why.field)?;
+        // A revision of which nothing is known is no slip of this one.
+        let is_known = *at != REVISION.1 || why.found == 0;
+        is_known.then_some((*at, *len, *value))
     })
 }
 
@@ -156,7 +163,7 @@ pub(crate) fn find_superblock_to_read(device: &dyn BlockDevice) -> Result<Superb
             return Some((*at, *len, *value));
         }
         match (why.field, &why.expected) {
-            ("rev_level", _) => Some((0x4c, 4, 1)),
+            (field, _) if field == REVISION.0 => Some((REVISION.1, REVISION.2, REVISION.3)),
             (field, Expected::Exactly(value)) => {
                 let (_, at) = FOLLOWING.iter().find(|(name, _)| *name == field)?;
                 Some((*at, 4, u32::try_from(*value).ok()?))

@@ -119,6 +119,10 @@ impl Superblock {
             return Err(error("magic", raw.magic, Expected::Exactly(MAGIC.into())));
         }
         within("rev_level", raw.rev_level, 0, 1)?;
+        if raw.rev_level.get() == 0 && words_of(&raw) != Features::default() {
+            let expected = Expected::Said("1, as there are feature flags");
+            return Err(error("rev_level", raw.rev_level, expected));
+        }
         let features = features_of(&raw);
         if features.incompat.contains(Incompat::JOURNAL_DEV) {
             return Err(error(
@@ -190,6 +194,11 @@ fn features_of(raw: &RawSuperblock) -> Features {
     if raw.rev_level.get() == 0 {
         return Features::default();
     }
+    words_of(raw)
+}
+
+/// The feature words as stored, in any revision.
+fn words_of(raw: &RawSuperblock) -> Features {
     Features {
         compat: Compat::from_bits_retain(raw.feature_compat.get()),
         incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),

@@ -55,6 +55,7 @@ fn impossible_numbers_are_refused_by_name() {
     let cases: &[Breakage] = &[
         ("magic", |r| r.magic.set(0)),
         ("rev_level", |r| r.rev_level.set(2)),
+        ("rev_level", |r| r.rev_level.set(0)),
         ("log_block_size", |r| r.log_block_size.set(7)),
         ("inode_size", |r| r.inode_size.set(0)),
         ("inode_size", |r| r.inode_size.set(384)),

@@ -487,7 +487,8 @@ fn of_a_table_of_noise_no_file_is_made_and_a_wrong_checksum_alone_takes_none() {
 
 #[test]
 fn numbers_that_cannot_be_are_replaced_where_no_backup_is() {
-    let fields: [(&str, usize, &[u8]); 6] = [
+    let fields: [(&str, usize, &[u8]); 7] = [
+        ("revision", 0x4c, &[0]),
         ("user quota", 0x240, &[0xff; 4]),
         ("project quota", 0x26c, &[0xff; 4]),
         ("orphan file", 0x280, &[0xff; 4]),
@@ -503,6 +504,37 @@ fn numbers_that_cannot_be_are_replaced_where_no_backup_is() {
         assert!(image.holds("/large"), "{story}");
         assert!(image.sb().journal_ino().is_some(), "{story}");
     }
+}
+
+#[test]
+fn feature_flags_tell_that_revision_0_is_damage() {
+    // Without checksums, nothing else of the superblock tells.
+    let plain = ["-O", "^metadata_csum,^uninit_bg"];
+    for size in [6 << 20, 200 << 20] {
+        let mut image = Image::sized(size, &plain);
+        assert_eq!(image.geo.groups_count() == 1, size == 6 << 20);
+        let before = image.sb();
+        assert_eq!(before.inode_size(), 256);
+        image.superblock(0x4c, &[0]);
+        let code = if size == 6 << 20 {
+            Code::SuperblockField
+        } else {
+            Code::SuperblockInvalid
+        };
+        let image = image.must_be_mended("revision 0", code);
+        assert!(image.holds("/large") && image.holds("/file 30"));
+        let after = image.sb();
+        assert_eq!(after.inode_size(), 256);
+        assert_eq!(after.features(), before.features());
+    }
+}
+
+#[test]
+fn a_revision_that_is_not_known_is_refused() {
+    let mut image = Image::sized(6 << 20, &["-O", "^metadata_csum,^uninit_bg"]);
+    image.superblock(0x4c, &[2]);
+    let refused = check_bytes(&image.bytes, false).unwrap_err();
+    assert!(refused.to_string().contains("rev_level"), "{refused}");
 }
 
 #[test]
