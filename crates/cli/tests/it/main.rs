@@ -21,6 +21,7 @@ mod editing;
 mod examples;
 mod external_journal;
 mod fakeroot;
+mod first_revision;
 mod fs_verity;
 mod fs_verity_later;
 mod fstrim_and_labels;

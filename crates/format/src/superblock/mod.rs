@@ -32,7 +32,7 @@ pub use view::{ErrorRecord, ErrorsBehaviour, MountDefaults, State, SuperblockFla
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::types::{BlockSize, Group};
+use crate::types::{BlockSize, Group, Ino};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes in a superblock.
@@ -43,6 +43,8 @@ pub const SUPERBLOCK_OFFSET: u64 = 1024;
 pub const MAGIC: u16 = 0xef53;
 /// Offset of the checksum inside the superblock; everything before is covered.
 const CHECKSUM_OFFSET: usize = SUPERBLOCK_LEN - 4;
+/// Bytes in an inode of revision 0.
+const INODE_SIZE_REV0: u16 = 128;
 /// Most blocks a file system may have: 48-bit block numbers.
 const BLOCKS_MAX: u64 = 1 << 48;
 /// Largest logarithm of a cluster over 1 KiB: clusters of 512 MiB.
@@ -178,13 +180,20 @@ impl Superblock {
         &self.raw
     }
 
-    /// This superblock with `change` applied, checked again.
+    /// This superblock with `change` applied, checked again. One of revision 0 that gets feature
+    /// flags becomes one of revision 1, with what revision 0 stands for, as Linux and e2fsprogs
+    /// have it.
     ///
     /// # Errors
     /// As for [`Superblock::from_raw`]; the old superblock is then still what it was.
     pub fn with(&self, change: impl FnOnce(&mut RawSuperblock)) -> FormatResult<Self> {
         let mut raw = self.raw;
         change(&mut raw);
+        if raw.rev_level.get() == 0 && words_of(&raw) != Features::default() {
+            raw.rev_level.set(1);
+            raw.inode_size.set(INODE_SIZE_REV0);
+            raw.first_ino.set(Ino::FIRST_REV0.get());
+        }
         Self::from_raw(raw)
     }
 }
@@ -305,7 +314,7 @@ fn check_clusters(raw: &RawSuperblock, features: Features, block: BlockSize) -> 
 
 fn inode_size_of(raw: &RawSuperblock) -> u32 {
     if raw.rev_level.get() == 0 {
-        128
+        INODE_SIZE_REV0.into()
     } else {
         raw.inode_size.get().into()
     }

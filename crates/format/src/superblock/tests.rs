@@ -50,6 +50,27 @@ fn a_flipped_byte_is_a_checksum_error_that_unverified_parsing_ignores() {
 }
 
 #[test]
+fn revision_0_that_gets_features_becomes_revision_1() {
+    let mut raw = sound();
+    raw.rev_level.set(0);
+    raw.feature_compat.set(0);
+    raw.feature_incompat.set(0);
+    raw.feature_ro_compat.set(0);
+    (raw.inode_size, raw.first_ino) = Default::default();
+    let old = Superblock::from_raw(raw).unwrap();
+    let renamed = old.with(|raw| raw.volume_name[0] = b'x').unwrap();
+    assert_eq!(renamed.raw().rev_level.get(), 0);
+    let large = RoCompat::LARGE_FILE;
+    let new = old
+        .with(|raw| raw.feature_ro_compat.set(large.bits()))
+        .unwrap();
+    assert_eq!(new.raw().rev_level.get(), 1);
+    assert_eq!(new.features().ro_compat, large);
+    assert_eq!((new.inode_size(), new.first_ino()), (128, Ino::new(11)));
+    assert_eq!((old.inode_size(), old.first_ino()), (128, Ino::new(11)));
+}
+
+#[test]
 fn impossible_numbers_are_refused_by_name() {
     type Breakage = (&'static str, fn(&mut RawSuperblock));
     let cases: &[Breakage] = &[
