@@ -1,9 +1,11 @@
 //! An image, and its mount by the daemon or by the kernel.
 
-use super::{Setting, clear, namespaces, rings, succeed, system};
+use super::place::{Place, Whose};
+use super::{Setting, clear, rings, succeed, system};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Size of every image: more than any suite fills.
@@ -16,20 +18,43 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// An image as `mke2fs` makes it by default. Removed when dropped.
 pub(super) struct Fixture {
     dir: PathBuf,
+    place: Rc<Place>,
 }
 
 impl Fixture {
+    /// One for root's mounts.
     pub(super) fn new(setting: &Setting, name: &str) -> Result<Fixture, String> {
+        Self::of(setting, name, Whose::Root, false)
+    }
+
+    /// One for mounts of `whose`: by the kernel, or by `extant mount`.
+    pub(super) fn of(
+        setting: &Setting,
+        name: &str,
+        whose: Whose,
+        is_of_kernel: bool,
+    ) -> Result<Fixture, String> {
         let fixture = Fixture {
             dir: setting.work().join(name),
+            place: Rc::new(Place::new(whose)?),
         };
         clear(&fixture.dir)?;
         File::create(fixture.image())
             .and_then(|image| image.set_len(BYTES))
             .map_err(|e| format!("{}: {e}", fixture.image().display()))?;
+        let owner = fixture.place.owner_in_image(is_of_kernel);
         let mut mke2fs = system("mke2fs");
-        succeed(mke2fs.args(["-q", "-F", "-t", "ext4"]).arg(fixture.image()))?;
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-E"]);
+        mke2fs.arg(format!("root_owner={owner}:{owner}"));
+        succeed(mke2fs.arg(fixture.image()))?;
+        fixture.place.give(&fixture.image())?;
         Ok(fixture)
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        let name = self.dir.file_name().and_then(|name| name.to_str());
+        name.unwrap_or("fixture")
     }
 
     fn image(&self) -> PathBuf {
@@ -38,13 +63,15 @@ impl Fixture {
 
     /// Mounts it by the kernel.
     pub(super) fn mount_by_kernel(&self) -> Result<Mount, String> {
+        let point = self.place.point();
         let mut mount = system("mount");
-        mount.args(["-t", "ext4", "-o", "loop"]);
-        succeed(mount.arg(self.image()).arg(namespaces::point()))?;
+        mount.args(["-t", "ext4", "-o", self.place.kernel_options()]);
+        succeed(mount.arg(self.image()).arg(&point))?;
         Ok(Mount {
-            point: namespaces::point(),
+            point,
             daemon: None,
             extant: PathBuf::new(),
+            place: Rc::clone(&self.place),
         })
     }
 
@@ -58,22 +85,26 @@ impl Fixture {
         } else {
             "no_io_uring,"
         };
-        let options = format!("allow_other,dev,suid,{rings}{options}");
-        let daemon = Command::new(&setting.extant)
+        let options = format!("{}{rings}{options}", self.place.options());
+        let point = self.place.point();
+        let daemon = self
+            .place
+            .command(&setting.extant)
             .args(["mount", "--foreground", "-o", &options])
-            .args([self.image(), namespaces::point()])
+            .args([&self.image(), &point])
             .stdin(Stdio::null())
             .stderr(errors)
             .spawn()
             .map_err(|e| format!("cannot start {}: {e}", setting.extant.display()))?;
         let mut mount = Mount {
-            point: namespaces::point(),
+            point,
             daemon: Some(daemon),
             extant: setting.extant.clone(),
+            place: Rc::clone(&self.place),
         };
         mount.wait_until_it_works()?;
         if setting.options.rings {
-            rings::require(&setting.extant, &mount.point)?;
+            rings::require(self.place.command(&setting.extant), &mount.point)?;
         }
         Ok(mount)
     }
@@ -103,6 +134,7 @@ pub(super) struct Mount {
     /// The supervisor, in the foreground; none when the kernel mounts.
     daemon: Option<Child>,
     extant: PathBuf,
+    place: Rc<Place>,
 }
 
 impl Mount {
@@ -110,8 +142,13 @@ impl Mount {
         &self.point
     }
 
+    /// Where programs work on it.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
     fn is_mounted(&self) -> bool {
-        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let table = self.place.mounts();
         let point = self.point.display().to_string();
         table
             .lines()
@@ -131,7 +168,7 @@ impl Mount {
             std::thread::sleep(LOOK_EVERY);
         }
         // It is in the table before it answers.
-        fs::metadata(&self.point)
+        succeed(self.place.command("stat").arg(&self.point))
             .map(drop)
             .map_err(|e| format!("the mount does not work: {e}"))
     }
@@ -176,7 +213,7 @@ impl Mount {
 
     fn try_unmount(&self) -> Result<(), String> {
         let mut umount = match self.daemon {
-            Some(_) => Command::new(&self.extant),
+            Some(_) => self.place.command(&self.extant),
             None => system("umount"),
         };
         if self.daemon.is_some() {
@@ -189,7 +226,11 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.is_mounted() {
-            let _ = succeed(system("umount").arg("--lazy").arg(&self.point));
+            let mut umount = match self.place.whose() {
+                Whose::Container if self.daemon.is_some() => self.place.command("umount"),
+                _ => system("umount"),
+            };
+            let _ = succeed(umount.arg("--lazy").arg(&self.point));
         }
         if let Some(mut daemon) = self.daemon.take() {
             let _ = daemon.kill();

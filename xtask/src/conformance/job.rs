@@ -28,7 +28,8 @@ impl Job {
         let path = log.join("output");
         let output = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let errors = output.try_clone().map_err(|e| e.to_string())?;
-        let mut shell = Command::new("sh");
+        mount.place().give(log)?;
+        let mut shell = mount.place().command("sh");
         shell
             .args(["-euc", script])
             .process_group(0)

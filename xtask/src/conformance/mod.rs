@@ -6,6 +6,7 @@
 //! | `options` | the command line, and how much is done |
 //! | `tools` | the programs that are run: where they come from, and in which version |
 //! | `namespaces` | namespaces of its own, with which all mounts and processes end |
+//! | `place` | whose a mount is, and where programs work on it |
 //! | `fixture` | an image, and its mount by the daemon or by the kernel |
 //! | `job` | a script that runs beside, with a limit |
 //! | `suites` | the table of suites, each a script |
@@ -23,6 +24,7 @@ mod job;
 mod kills;
 mod namespaces;
 mod options;
+mod place;
 mod posix;
 mod report;
 mod rings;
@@ -91,7 +93,7 @@ fn outside(setting: &Setting, args: &[String]) -> Result<bool, String> {
 fn inside(setting: &Setting) -> Result<bool, String> {
     let work = setting.work();
     clear(&work)?;
-    namespaces::make_point()?;
+    namespaces::make_points()?;
     let logs = setting.home.join("logs");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     println!("seed {:#x}", setting.options.seed);
@@ -101,9 +103,11 @@ fn inside(setting: &Setting) -> Result<bool, String> {
         .then(rings::Offered::new)
         .transpose()?;
     let mut report = report::Report::new(setting)?;
-    if setting.options.wants("pjdfstest") {
-        report.posix(posix::compare(setting)?);
-        report.record(setting)?;
+    for (name, whose) in posix::RUNS {
+        if setting.options.wants(name) {
+            report.posix(posix::compare(setting, name, *whose)?);
+            report.record(setting)?;
+        }
     }
     for suite in suites::ALL.iter().filter(|s| setting.options.wants(s.name)) {
         report.suite(suites::run(setting, suite)?);

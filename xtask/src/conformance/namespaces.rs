@@ -1,7 +1,7 @@
 //! Namespaces of its own, with which all mounts and processes end: the run may panic, be
 //! interrupted or be killed.
 
-use super::{clear, succeed, system};
+use super::{clear, place, succeed, system};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -56,12 +56,25 @@ pub(super) fn point() -> PathBuf {
     Path::new(HIDDEN).join("point")
 }
 
+/// Where an ordinary user mounts: in a directory that it may write to, as `fusermount3` asks for.
+pub(super) fn point_of_user() -> PathBuf {
+    Path::new(HIDDEN).join("user/point")
+}
+
 const HIDDEN: &str = "/mnt";
 
-/// Makes [`point`], in the namespaces.
-pub(super) fn make_point() -> Result<(), String> {
+/// Makes [`point`] and [`point_of_user`], in the namespaces.
+pub(super) fn make_points() -> Result<(), String> {
     succeed(system("mount").args(["-t", "tmpfs", "tmpfs", HIDDEN]))?;
+    // What is mounted there is seen in namespaces that come from these.
+    succeed(system("mount").args(["--make-shared", HIDDEN]))?;
     clear(&point())?;
+    place::open_fuse_to_all(Path::new(HIDDEN))?;
+    let of_user = Path::new(HIDDEN).join("user");
+    clear(&of_user)?;
+    succeed(system("mount").args(["-t", "tmpfs", "tmpfs"]).arg(of_user))?;
+    clear(&point_of_user())?;
+    place::Place::new(place::Whose::User)?.give(&point_of_user())?;
     // What still runs when a mount is gone must not go on below it.
     succeed(system("mount").args(["-o", "remount,ro", HIDDEN])).map(drop)
 }

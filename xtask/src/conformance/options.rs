@@ -12,7 +12,7 @@ the middle of them.
 Usage: cargo xtask conformance [OPTIONS]
 
 Options:
-  --only NAME     This suite only; may be given several times (pjdfstest, links, fsx, fsx-mapped, fsx-through, fsx-gathered,
+  --only NAME     This suite only; may be given several times (pjdfstest, pjdfstest-user, pjdfstest-container, links, fsx, fsx-mapped, fsx-through, fsx-gathered,
                   fsx-passed, fio, fio-direct, fs_mark, dbench, stress-ng, git, build, sqlite; none: the kills alone)
   --quick         Minutes instead of an hour
   --fsx N         Operations of each fsx run [default: 1000000]
@@ -133,8 +133,10 @@ impl Options {
 /// A name that `--only` may have.
 fn suite(name: &str) -> Option<String> {
     let mut known = suites::ALL.iter().map(|suite| suite.name);
-    let others = [posix::SUITE.name, "none"];
-    (others.contains(&name) || known.any(|known| known == name)).then(|| name.to_owned())
+    let mut runs = posix::RUNS.iter().map(|(run, _)| *run);
+    let is_known =
+        name == "none" || runs.any(|run| run == name) || known.any(|known| known == name);
+    is_known.then(|| name.to_owned())
 }
 
 fn number(text: &str) -> Option<u64> {

@@ -5,6 +5,7 @@ use super::differences::{self, Difference};
 use super::fixture::{Fixture, Mount};
 use super::job::Job;
 use super::options::Amount;
+use super::place::Whose;
 use super::suites::Suite;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +38,13 @@ PATH="$LOG:$PATH"
 "$BIN/pjdfstest" -c "$LOG/pjdfstest.toml" -p "$DIR" erofs || test $? -eq 1
 "#;
 
+/// Its runs, by what they are called: whose the mount is.
+pub(super) const RUNS: &[(&str, Whose)] = &[
+    ("pjdfstest", Whose::Root),
+    ("pjdfstest-user", Whose::User),
+    ("pjdfstest-container", Whose::Container),
+];
+
 /// As a suite, in the middle of which the daemon can be killed.
 pub(super) const SUITE: Suite = Suite::new("pjdfstest", SCRIPT);
 
@@ -53,6 +61,9 @@ pub(super) type Results = BTreeMap<String, Came>;
 
 /// Both sides.
 pub(super) struct Compared {
+    /// What the run is called, and whose the mount is.
+    pub(super) name: &'static str,
+    pub(super) whose: Whose,
     pub(super) kernel: Results,
     pub(super) ours: Results,
     /// Tests that the kernel's ext4 passes and ours does not.
@@ -64,10 +75,10 @@ pub(super) struct Compared {
 impl Compared {
     /// Whether every difference is a known one, and every known one is there.
     pub(super) fn is_good(&self) -> bool {
-        let explained = |test: &String| differences::of(test).is_some();
+        let explained = |test: &String| differences::of(self.whose, test).is_some();
         self.checked.is_ok()
             && self.worse.iter().all(explained)
-            && differences::ALL.iter().all(|known| self.has(known))
+            && differences::all(self.whose).all(|known| self.has(known))
     }
 
     fn has(&self, known: &Difference) -> bool {
@@ -76,25 +87,34 @@ impl Compared {
 }
 
 /// Runs it on both sides.
-pub(super) fn compare(setting: &Setting) -> Result<Compared, String> {
-    println!("pjdfstest ...");
-    let (kernel, checked) = one_side(setting, "pjdfstest-kernel", Fixture::mount_by_kernel)?;
+pub(super) fn compare(
+    setting: &Setting,
+    name: &'static str,
+    whose: Whose,
+) -> Result<Compared, String> {
+    println!("{name} ...");
+    let of_kernel = Fixture::of(setting, &format!("{name}-kernel"), whose, true)?;
+    let (kernel, checked) = one_side(setting, &of_kernel, Fixture::mount_by_kernel)?;
     checked?;
-    let (ours, checked) = one_side(setting, "pjdfstest", |fixture| fixture.mount(setting, ""))?;
+    drop(of_kernel);
+    let of_ours = Fixture::of(setting, name, whose, false)?;
+    let (ours, checked) = one_side(setting, &of_ours, |fixture| fixture.mount(setting, ""))?;
     let worse = worse(&kernel, &ours);
     for test in &worse {
-        let why = differences::of(test).map_or("NOT EXPLAINED", |known| known.why);
-        println!("pjdfstest: {test}: the kernel passes: {why}");
+        let why = differences::of(whose, test).map_or("NOT EXPLAINED", |known| known.why);
+        println!("{name}: {test}: the kernel passes: {why}");
     }
     let count = |side: &Results| side.values().filter(|came| **came == Came::Passed).count();
     let compared = Compared {
+        name,
+        whose,
         kernel,
         ours,
         worse,
         checked,
     };
     println!(
-        "pjdfstest: of {} tests the kernel passes {}, ours {}",
+        "{name}: of {} tests the kernel passes {}, ours {}",
         compared.kernel.len(),
         count(&compared.kernel),
         count(&compared.ours)
@@ -105,12 +125,11 @@ pub(super) fn compare(setting: &Setting) -> Result<Compared, String> {
 /// The results, and how `e2fsck` judges the image.
 fn one_side(
     setting: &Setting,
-    name: &str,
+    fixture: &Fixture,
     mount: impl Fn(&Fixture) -> Result<Mount, String>,
 ) -> Result<(Results, Result<(), String>), String> {
-    let log = setting.log(name)?;
-    let fixture = Fixture::new(setting, name)?;
-    let mount = mount(&fixture)?;
+    let log = setting.log(fixture.name())?;
+    let mount = mount(fixture)?;
     let told = (log.as_path(), &Amount::ENDLESS, setting.options.seed);
     let mut job = Job::start(setting, SCRIPT, &mount, told)?;
     let ended = job.wait(LIMIT)?;

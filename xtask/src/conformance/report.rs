@@ -1,6 +1,7 @@
 //! `docs/dev/conformance.md`: what is between its marks is written here, from what was run.
 
 use super::kills::Killed;
+use super::place::Whose;
 use super::posix::{Came, Compared, Results};
 use super::suites::Outcome;
 use super::{Setting, differences, succeed, tools};
@@ -34,12 +35,17 @@ impl Report {
 
     pub(super) fn posix(&mut self, compared: Compared) {
         self.is_good &= compared.is_good();
-        let part = if self.rings {
-            "pjdfstest-rings"
-        } else {
-            "pjdfstest"
+        let part = match (compared.whose, self.rings) {
+            (Whose::Root, true) => "pjdfstest-rings",
+            // Of the others the last run says by which way its requests came.
+            (Whose::Root, false) | (Whose::User | Whose::Container, _) => compared.name,
         };
-        self.parts.push((part, posix(&compared, &self.build)));
+        let mut text = posix(&compared, &self.build);
+        if compared.whose != Whose::Root {
+            let way = if self.rings { "io_uring" } else { "/dev/fuse" };
+            let _ = writeln!(text, "\nRequests came through `{way}`.");
+        }
+        self.parts.push((part, text));
     }
 
     pub(super) fn suite(&mut self, outcome: Outcome) {
@@ -224,7 +230,8 @@ fn posix(compared: &Compared, build: &str) -> String {
         let _ = writeln!(text, "\n| test | why |\n|---|---|");
     }
     for test in &compared.worse {
-        let why = differences::of(test).map_or("FAILED: not explained", |known| known.why);
+        let why = differences::of(compared.whose, test)
+            .map_or("FAILED: not explained", |known| known.why);
         let _ = writeln!(text, "| `{test}` | {why} |");
     }
     text

@@ -30,8 +30,8 @@ impl Drop for Offered {
 
 /// An error if the mount at `point` has had no request through a ring: it would do without, and say
 /// nothing.
-pub(super) fn require(extant: &Path, point: &Path) -> Result<(), String> {
-    let told = succeed(Command::new(extant).arg("stats").arg(point))?;
+pub(super) fn require(mut extant: Command, point: &Path) -> Result<(), String> {
+    let told = succeed(extant.arg("stats").arg(point))?;
     match counted(&told) {
         Some(0) | None => Err("the mount takes no requests through io_uring".to_owned()),
         Some(_) => Ok(()),
