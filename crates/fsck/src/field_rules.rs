@@ -2,7 +2,7 @@
 //! of it.
 
 use crate::volume::Volume;
-use extant_format::features::{Compat, Incompat, RoCompat};
+use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::superblock::RawSuperblock;
 use extant_format::{Group, Ino, Pblk, indirect};
 
@@ -196,15 +196,23 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
 ];
 
 /// Those that are no damage: Linux mounts the file system, and works with it.
-pub(crate) const SOFT_RULES: &[FieldRule] = &[FieldRule {
-    is_broken: |v| v.has_incompat(Incompat::BIT64) && !v.has_incompat(Incompat::EXTENTS),
-    wrong: "64bit needs the feature extent: without it no file reaches the whole device",
-    mended: "feature extent is on",
-    fix: |_, raw| {
-        let bits = raw.feature_incompat.get() | Incompat::EXTENTS.bits();
-        raw.feature_incompat.set(bits);
+pub(crate) const SOFT_RULES: &[FieldRule] = &[
+    FieldRule {
+        is_broken: |v| v.has_incompat(Incompat::BIT64) && !v.has_incompat(Incompat::EXTENTS),
+        wrong: "64bit needs the feature extent: without it no file reaches the whole device",
+        mended: "feature extent is on",
+        fix: |_, raw| {
+            let bits = raw.feature_incompat.get() | Incompat::EXTENTS.bits();
+            raw.feature_incompat.set(bits);
+        },
     },
-}];
+    FieldRule {
+        is_broken: |v| v.sb.raw().rev_level.get() == 0 && v.sb.features() != Features::default(),
+        wrong: "there are feature flags, which revision 0 of the format does not have",
+        mended: "the revision is 1",
+        fix: |_, raw| raw.raise_revision(),
+    },
+];
 
 /// The number of clusters that groups have, where the one that is given cannot be: the other field
 /// that gives it, if it can be and leaves the number of groups, or the next multiple of 8.

@@ -71,6 +71,12 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
         sink.format(Code::SuperblockChecksum, Place::FILE_SYSTEM, why);
         return Ok(sb);
     }
+    // Nothing else of it is wrong, and what backups say of a file system is older.
+    if let Some((sb, why)) = of_revision_1(&bytes) {
+        half_way::refuse(&sb)?;
+        sink.format(Code::SuperblockField, Place::FILE_SYSTEM, why);
+        return Ok(sb);
+    }
     if let Some((sb, block)) = find_backup(device)? {
         sink.format(Code::SuperblockInvalid, Place::FILE_SYSTEM, why);
         sink.say(
@@ -81,6 +87,7 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
         return Ok(sb);
     }
     if let Some(sb) = with_possible_fields(&mut bytes) {
+        half_way::refuse(&sb)?;
         sink.format(Code::SuperblockField, Place::FILE_SYSTEM, why);
         return Ok(sb);
     }
@@ -103,8 +110,8 @@ const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
     ("checksum_type", 0x175, 1, 1),
 ];
 
-/// The revision of a superblock that says 0 and has feature words, as [`REPLACEABLE`] has fields:
-/// revision 0 has neither them nor a size of inodes, which is looked at next.
+/// The revision of a superblock that says 0 and has what revision 0 has not, as [`REPLACEABLE`] has
+/// fields.
 const REVISION: (&str, usize, usize, u32) = ("rev_level", 0x4c, 4, 1);
 
 /// Fields whose value follows from others, where these are right: by name, with their byte. Which
@@ -115,6 +122,20 @@ const FOLLOWING: &[(&str, usize)] = &[
     ("log_cluster_size", 0x1c),
     ("blocks_per_group", 0x20),
 ];
+
+/// The superblock in `bytes` as one of revision 1, if it cannot be one of revision 0, as it says,
+/// and nothing else is wrong; and why not.
+fn of_revision_1(bytes: &[u8; SUPERBLOCK_LEN]) -> Option<(Superblock, FormatError)> {
+    let (name, at, len, value) = REVISION;
+    let why = Superblock::parse_unverified(bytes).err()?;
+    if why.field != name || why.found != 0 {
+        return None;
+    }
+    let mut bytes = *bytes;
+    let to = bytes.get_mut(at..at + len)?;
+    to.copy_from_slice(value.to_le_bytes().get(..len)?);
+    Some((Superblock::parse(&bytes).ok()?, why))
+}
 
 /// The superblock in `bytes` with possible values in the place of those that cannot be, if nothing
 /// else is wrong.

@@ -3,6 +3,7 @@
 
 use crate::support::{Place, extant};
 use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// An image of revision 0, with a file in it.
@@ -10,7 +11,8 @@ fn image(place: &Place, name: &str) -> String {
     mke2fs(
         &place.join(name),
         16 << 20,
-        &["-t", "ext2", "-r", "0", "-b", "4096"],
+        // Of two groups, so that there is a backup of the superblock.
+        &["-t", "ext2", "-r", "0", "-b", "1024"],
     );
     let image = place.arg(name);
     std::fs::write(place.join("before"), "before").expect("room");
@@ -49,4 +51,43 @@ fn the_first_large_file_makes_it_one_of_revision_1() {
     extant(["truncate", "--size", "3G", &file]).ok();
     must_have(&image, "large_file");
     extant(["ls", "-l", &file]).ok();
+}
+
+/// Sets bits of the word of features that are compatible for reading, and nothing else.
+fn set_ro_compat(image: &str, bits: u8) {
+    let file = std::fs::File::options().write(true).open(image);
+    file.and_then(|file| file.write_all_at(&[bits], 1024 + 0x64))
+        .expect("room");
+}
+
+#[test]
+fn flags_without_the_revision_are_gone_by_and_mended() {
+    let place = Place::new();
+    let image = image(&place, "flagged");
+    set_ro_compat(&image, 2);
+    let read = extant(["cat", &format!("{image}:/before")]).ok();
+    assert_eq!(read.stdout, b"before");
+    let checked = extant(["check", &image]);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    assert!(checked.text().contains("feature-alone"), "{checked:?}");
+    extant(["repair", &image]);
+    must_have(&image, "large_file");
+    assert_eq!(extant(["check", &image]).code, 0);
+}
+
+#[test]
+fn inodes_get_no_other_size_before_it_is_one_of_revision_1() {
+    let place = Place::new();
+    let image = image(&place, "inodes");
+    let before = std::fs::read(&image).expect("an image");
+    let refused = extant(["tune", "--inode-size", "256", &image]).fails(8);
+    assert!(refused.stderr.contains("revision 0"), "{}", refused.stderr);
+    assert_eq!(std::fs::read(&image).expect("an image"), before);
+    extant(["tune", "--features", "large_file", &image]).ok();
+    extant(["tune", "--inode-size", "256", &image]).ok();
+    assert_clean(Path::new(&image));
+    assert_eq!(
+        extant(["cat", &format!("{image}:/before")]).stdout,
+        b"before"
+    );
 }

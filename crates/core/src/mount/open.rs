@@ -225,7 +225,7 @@ fn not_found(
 fn raw_features(bytes: &[u8]) -> Option<Features> {
     use zerocopy::FromBytes;
     let (raw, _) = RawSuperblock::read_from_prefix(bytes).ok()?;
-    (raw.magic.get() == MAGIC && raw.rev_level.get() >= 1).then(|| Features {
+    (raw.magic.get() == MAGIC).then(|| Features {
         compat: Compat::from_bits_retain(raw.feature_compat.get()),
         incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
         ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),

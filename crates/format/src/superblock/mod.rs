@@ -32,7 +32,8 @@ pub use view::{ErrorRecord, ErrorsBehaviour, MountDefaults, State, SuperblockFla
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::types::{BlockSize, Group, Ino};
+use crate::types::{BlockSize, Group};
+use raw::INODE_SIZE_REV0;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes in a superblock.
@@ -43,8 +44,6 @@ pub const SUPERBLOCK_OFFSET: u64 = 1024;
 pub const MAGIC: u16 = 0xef53;
 /// Offset of the checksum inside the superblock; everything before is covered.
 const CHECKSUM_OFFSET: usize = SUPERBLOCK_LEN - 4;
-/// Bytes in an inode of revision 0.
-const INODE_SIZE_REV0: u16 = 128;
 /// Most blocks a file system may have: 48-bit block numbers.
 const BLOCKS_MAX: u64 = 1 << 48;
 /// Largest logarithm of a cluster over 1 KiB: clusters of 512 MiB.
@@ -121,8 +120,8 @@ impl Superblock {
             return Err(error("magic", raw.magic, Expected::Exactly(MAGIC.into())));
         }
         within("rev_level", raw.rev_level, 0, 1)?;
-        if raw.rev_level.get() == 0 && words_of(&raw) != Features::default() {
-            let expected = Expected::Said("1, as there are feature flags");
+        if raw.rev_level.get() == 0 && !is_possible_revision_0(&raw) {
+            let expected = Expected::Said("1, as there are feature flags and a size of inodes");
             return Err(error("rev_level", raw.rev_level, expected));
         }
         let features = features_of(&raw);
@@ -189,25 +188,21 @@ impl Superblock {
     pub fn with(&self, change: impl FnOnce(&mut RawSuperblock)) -> FormatResult<Self> {
         let mut raw = self.raw;
         change(&mut raw);
-        if raw.rev_level.get() == 0 && words_of(&raw) != Features::default() {
-            raw.rev_level.set(1);
-            raw.inode_size.set(INODE_SIZE_REV0);
-            raw.first_ino.set(Ino::FIRST_REV0.get());
+        if raw.rev_level.get() == 0 && features_of(&raw) != Features::default() {
+            raw.raise_revision();
         }
         Self::from_raw(raw)
     }
 }
 
-fn features_of(raw: &RawSuperblock) -> Features {
-    // Revision 0 had no feature words.
-    if raw.rev_level.get() == 0 {
-        return Features::default();
-    }
-    words_of(raw)
+/// Tells whether a superblock that says revision 0 can be one. That revision had no feature words;
+/// where there are flags all the same, Linux goes by them, and warns. Another size of inodes than
+/// its own was written by revision 1.
+fn is_possible_revision_0(raw: &RawSuperblock) -> bool {
+    features_of(raw) == Features::default() || matches!(raw.inode_size.get(), 0 | INODE_SIZE_REV0)
 }
 
-/// The feature words as stored, in any revision.
-fn words_of(raw: &RawSuperblock) -> Features {
+fn features_of(raw: &RawSuperblock) -> Features {
     Features {
         compat: Compat::from_bits_retain(raw.feature_compat.get()),
         incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
@@ -286,7 +281,7 @@ fn check_clusters(raw: &RawSuperblock, features: Features, block: BlockSize) -> 
             ));
         }
     } else {
-        if raw.rev_level.get() > 0 && raw.log_cluster_size != raw.log_block_size {
+        if raw.log_cluster_size != raw.log_block_size {
             return Err(error(
                 "log_cluster_size",
                 raw.log_cluster_size,

@@ -1,7 +1,11 @@
 //! The superblock's bytes, field by field.
 
+use crate::types::Ino;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes in an inode of revision 0.
+pub(super) const INODE_SIZE_REV0: u16 = 128;
 
 /// The 1024 bytes of a superblock. Nothing is checked here; see [`super::Superblock`].
 ///
@@ -227,6 +231,15 @@ impl RawSuperblock {
     #[must_use]
     pub fn zeroed() -> Self {
         Self::new_zeroed()
+    }
+
+    /// Makes a superblock of revision 0 one of revision 1, with the size of inodes and the first
+    /// one of users that revision 0 stands for. Linux and e2fsprogs do so before they set a
+    /// feature.
+    pub fn raise_revision(&mut self) {
+        self.rev_level.set(1);
+        self.inode_size.set(INODE_SIZE_REV0);
+        self.first_ino.set(Ino::FIRST_REV0.get());
     }
 }
 

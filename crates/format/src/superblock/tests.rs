@@ -49,15 +49,20 @@ fn a_flipped_byte_is_a_checksum_error_that_unverified_parsing_ignores() {
     assert!(Superblock::parse_unverified(&bytes).is_ok());
 }
 
-#[test]
-fn revision_0_that_gets_features_becomes_revision_1() {
+/// A superblock of revision 0, which has neither features nor a size of inodes.
+fn of_revision_0() -> RawSuperblock {
     let mut raw = sound();
     raw.rev_level.set(0);
     raw.feature_compat.set(0);
     raw.feature_incompat.set(0);
     raw.feature_ro_compat.set(0);
     (raw.inode_size, raw.first_ino) = Default::default();
-    let old = Superblock::from_raw(raw).unwrap();
+    raw
+}
+
+#[test]
+fn revision_0_that_gets_features_becomes_revision_1() {
+    let old = Superblock::from_raw(of_revision_0()).unwrap();
     let renamed = old.with(|raw| raw.volume_name[0] = b'x').unwrap();
     assert_eq!(renamed.raw().rev_level.get(), 0);
     let large = RoCompat::LARGE_FILE;
@@ -68,6 +73,23 @@ fn revision_0_that_gets_features_becomes_revision_1() {
     assert_eq!(new.features().ro_compat, large);
     assert_eq!((new.inode_size(), new.first_ino()), (128, Ino::new(11)));
     assert_eq!((old.inode_size(), old.first_ino()), (128, Ino::new(11)));
+}
+
+#[test]
+fn feature_flags_of_revision_0_count_unless_inodes_have_another_size() {
+    for (size, is_read) in [(0, true), (128, true), (256, false)] {
+        let mut raw = of_revision_0();
+        raw.feature_incompat.set(Incompat::EXTENTS.bits());
+        raw.inode_size.set(size);
+        match Superblock::from_raw(raw) {
+            Ok(sb) => {
+                assert!(is_read, "{size}");
+                assert_eq!(sb.inode_size(), 128);
+                assert_eq!(sb.features().incompat, Incompat::EXTENTS);
+            }
+            Err(e) => assert!(!is_read && e.field == "rev_level", "{size}: {e}"),
+        }
+    }
 }
 
 #[test]

@@ -516,12 +516,8 @@ fn feature_flags_tell_that_revision_0_is_damage() {
         let before = image.sb();
         assert_eq!(before.inode_size(), 256);
         image.superblock(0x4c, &[0]);
-        let code = if size == 6 << 20 {
-            Code::SuperblockField
-        } else {
-            Code::SuperblockInvalid
-        };
-        let image = image.must_be_mended("revision 0", code);
+        // Of the backups of the larger one none is older, but they could be.
+        let image = image.must_be_mended("revision 0", Code::SuperblockField);
         assert!(image.holds("/large") && image.holds("/file 30"));
         let after = image.sb();
         assert_eq!(after.inode_size(), 256);

@@ -45,6 +45,12 @@ pub(super) fn grow(tuning: &mut Tuning<'_>, bytes: u32) -> Result<()> {
             "inodes can have a power of two of bytes, at most {most} here, not {bytes}"
         )));
     };
+    if volume.sb.raw().rev_level.get() == 0 {
+        return Err(refused(
+            "inodes of revision 0 of the format have 128 bytes: turn a feature on first, such as large_file, which makes \
+             it revision 1",
+        ));
+    }
     let then = volume.sb.with(|raw| raw.inode_size.set(size))?;
     let new = volume.with_superblock(&then);
     let places = places(tuning, &new)?;
