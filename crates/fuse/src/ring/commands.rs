@@ -1,9 +1,10 @@
 //! The commands of one thread to the mount, and its waiting for what comes of them.
 #![allow(unsafe_code)]
 
+use super::idle::Pulse;
 use super::inbox::Inbox;
 use super::memory::Slot;
-use io_uring::{IoUring, opcode, register::Restriction, squeue::Entry128, types::Fixed};
+use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fixed};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,21 +20,30 @@ const FIXED_FILE: u8 = 1;
 
 type Ring = IoUring<Entry128>;
 
-/// A ring that gives slots to the kernel, and the inbox of the thread that it belongs to.
+/// A ring that gives slots to the kernel, those that the kernel has, and the inbox of the thread
+/// that it belongs to.
 pub(super) struct Commands {
     ring: Ring,
+    lent: Lent,
     inbox: Arc<Inbox>,
 }
 
-/// What the kernel has done.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Done {
-    /// The inbox has something.
-    Delivered,
-    /// It has put a request into the slot of this tag.
-    Asked(u64),
-    /// It has given that slot back, with a number of an error.
-    GivenBack(u64, i32),
+/// What came to a thread since it looked last. To be emptied before it waits again.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    /// Requests that are to be answered.
+    pub(super) asked: Vec<Slot>,
+    /// Slots of the thread's own into which others have put answers.
+    pub(super) answered: Vec<Slot>,
+    /// Slots that the kernel has given back here, which it does when the mount is over.
+    pub(super) given_back: Vec<Slot>,
+    /// How many of the thread's own it has given back to others.
+    pub(super) given_back_elsewhere: usize,
+    /// The number of the error by which it gave back the first slot, where it had asked nothing
+    /// before: it does not take rings.
+    pub(super) refusal: Option<i32>,
+    /// It has asked something, or given back a slot, now or before.
+    is_begun: bool,
 }
 
 impl fmt::Debug for Commands {
@@ -74,6 +84,7 @@ impl Commands {
             .build(entries.next_power_of_two())?;
         Ok(Self {
             ring,
+            lent: Lent::default(),
             inbox: Arc::new(Inbox::new()?),
         })
     }
@@ -107,11 +118,47 @@ impl Commands {
         self.watch()
     }
 
-    /// Gives the kernel what is for it, and sleeps until there is something from it. To stay awake
-    /// and give way would keep the processor from the program that asked: the scheduler gives it
-    /// to a thread of the same group or session only.
-    pub(super) fn wait(&mut self) -> io::Result<()> {
-        self.submit(1)
+    /// Gives the kernel what is for it, sleeps until there is something, and puts what there is
+    /// into `came`. To stay awake and give way would keep the processor from the program that
+    /// asked: the scheduler gives it to a thread of the same group or session only.
+    ///
+    /// # Errors
+    /// When the ring fails, the inbox cannot be waited for, or the kernel returns what it was not
+    /// given.
+    pub(super) fn wait(
+        &mut self,
+        came: &mut Came,
+        mut pulse: Option<&mut Pulse>,
+    ) -> io::Result<()> {
+        self.submit(1)?;
+        while let Some(entry) = self.next() {
+            match (entry.user_data(), entry.result()) {
+                (EVENT, error) if error < 0 => return Err(io::Error::from_raw_os_error(-error)),
+                (EVENT, _) => {
+                    self.watch()?;
+                    self.inbox.empty_into(came);
+                }
+                (tag, error) if error < 0 => {
+                    came.given_back.push(self.lent.take(tag)?);
+                    if !std::mem::replace(&mut came.is_begun, true) {
+                        came.refusal = Some(-error);
+                    }
+                }
+                (tag, _) => {
+                    came.asked.push(self.lent.take(tag)?);
+                    came.is_begun = true;
+                    if let Some(pulse) = &mut pulse {
+                        pulse.beat();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the kernel says next, without holding on to the ring.
+    fn next(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
     }
 
     fn submit(&self, wanted: usize) -> io::Result<()> {
@@ -128,37 +175,27 @@ impl Commands {
         }
     }
 
-    /// Takes what the kernel has done, without holding on to the ring. After [`Done::Delivered`]
-    /// the inbox is to be emptied.
+    /// Gives the kernel a slot for the first time.
     ///
     /// # Errors
-    /// When the inbox cannot be waited for.
-    pub(super) fn next(&mut self) -> io::Result<Option<Done>> {
-        let Some(entry) = self.ring.completion().next() else {
-            return Ok(None);
-        };
-        Ok(Some(match (entry.user_data(), entry.result()) {
-            (EVENT, error) if error < 0 => return Err(io::Error::from_raw_os_error(-error)),
-            (EVENT, _) => {
-                self.watch()?;
-                Done::Delivered
-            }
-            (tag, error) if error < 0 => Done::GivenBack(tag, -error),
-            (tag, _) => Done::Asked(tag),
-        }))
-    }
-
-    /// Gives the kernel a slot for the first time. From then on it is not to be touched, and not to
-    /// be dropped.
-    pub(super) fn register(&mut self, slot: &mut Slot) -> io::Result<()> {
+    /// When the ring fails. The memory of the slot stays for good then.
+    pub(super) fn register(&mut self, mut slot: Slot) -> io::Result<()> {
         let entry = slot.register(DEVICE);
-        self.push(&entry)
+        self.lend(slot, &entry)
     }
 
-    /// Gives the kernel the answer in a slot, and the slot, as above.
-    pub(super) fn commit(&mut self, slot: &Slot) -> io::Result<()> {
+    /// Gives the kernel the answer in a slot, and the slot.
+    ///
+    /// # Errors
+    /// As of [`Commands::register`].
+    pub(super) fn commit(&mut self, slot: Slot) -> io::Result<()> {
         let entry = slot.commit(DEVICE);
-        self.push(&entry)
+        self.lend(slot, &entry)
+    }
+
+    fn lend(&mut self, slot: Slot, entry: &Entry128) -> io::Result<()> {
+        self.lent.put(slot);
+        self.push(entry)
     }
 
     /// Asks to be told once when the inbox has something.
@@ -172,22 +209,21 @@ impl Commands {
         while self.ring.submission().is_full() {
             self.submit(0)?;
         }
-        // SAFETY: what entries point to is the memory of slots. Those that the kernel has are in
-        // `Lent`: they are not touched, and their memory stays for good if the kernel has not given
-        // them back.
+        // SAFETY: what entries point to is the memory of slots, which `lend` has put into `lent`
+        // before: there nobody touches them until the kernel has given them back, and their memory
+        // stays for good if it does not.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(|_| io::Error::other("a ring is full"))
     }
 }
 
-/// Slots that the kernel has. Of those that it still has when the thread ends, which it does then
-/// because the ring failed, the memory stays: the kernel may write to it as long as the process
-/// lives.
+/// Slots that the kernel has. Of those that it still has when the thread ends, as a ring failed,
+/// the memory stays: the kernel may write to it as long as the process lives.
 #[derive(Debug, Default)]
-pub(super) struct Lent(Vec<Slot>);
+struct Lent(Vec<Slot>);
 
 impl Lent {
-    pub(super) fn put(&mut self, slot: Slot) {
+    fn put(&mut self, slot: Slot) {
         self.0.push(slot);
     }
 
@@ -195,7 +231,7 @@ impl Lent {
     ///
     /// # Errors
     /// When the kernel does not have it.
-    pub(super) fn take(&mut self, tag: u64) -> io::Result<Slot> {
+    fn take(&mut self, tag: u64) -> io::Result<Slot> {
         // The one that was given last comes back first.
         let place = self.0.iter().rposition(|slot| slot.tag() == tag);
         let place =

@@ -1,5 +1,6 @@
 //! What other threads hand to the thread of a ring.
 
+use super::commands::Came;
 use super::memory::Slot;
 use extant_sync::{LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, eventfd};
@@ -62,10 +63,17 @@ impl Inbox {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Takes what is there.
-    pub(super) fn take(&self) -> Vec<Parcel> {
+    /// Puts what is there into `came`.
+    pub(super) fn empty_into(&self, came: &mut Came) {
         // First: what comes after it makes it readable again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        std::mem::take(&mut *self.parcels.lock())
+        let parcels = std::mem::take(&mut *self.parcels.lock());
+        for parcel in parcels {
+            match parcel {
+                Parcel::Answered(slot) => came.answered.push(slot),
+                Parcel::Asked(slot) => came.asked.push(slot),
+                Parcel::GivenBack => came.given_back_elsewhere += 1,
+            }
+        }
     }
 }

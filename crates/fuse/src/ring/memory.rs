@@ -63,7 +63,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and no slot is left that reaches it. Slots that the kernel may
-        // still have are never dropped: see `commands::Lent`.
+        // still have are never dropped: see `commands::Commands`.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `mod` | whether there are rings, and how many |
 //! | `memory` | what the kernel writes requests to and reads answers from |
-//! | `commands` | what a thread tells the kernel, and how it waits |
+//! | `commands` | what a thread tells the kernel, and how it waits for what comes |
 //! | `inbox` | what other threads hand to such a thread |
 //! | `queue` | the thread of one processor |
 //! | `transfers` | threads that answer large transfers and give the answers to the kernel |

@@ -1,8 +1,7 @@
 //! The thread of one processor.
 
-use super::commands::{Commands, Done, Lent};
+use super::commands::{Came, Commands};
 use super::idle::Pulse;
-use super::inbox::Parcel;
 use super::memory::Slot;
 use super::offload::Offload;
 use crate::answer::{Answerer, Long};
@@ -75,61 +74,38 @@ impl Queue {
         mut pulse: Option<Pulse>,
     ) -> io::Result<()> {
         self.commands.begin()?;
-        let mut lent = Lent::default();
-        for mut slot in std::mem::take(&mut self.slots) {
-            self.commands.register(&mut slot)?;
-            lent.put(slot);
+        for slot in std::mem::take(&mut self.slots) {
+            self.commands.register(slot)?;
         }
         let first = self.owned;
-        let mut is_used = false;
         let mut short = Vec::with_capacity(SHORT);
-        let mut asked = Vec::new();
+        let mut came = Came::default();
         while self.owned > 0 {
-            self.commands.wait()?;
-            while let Some(done) = self.commands.next()? {
-                match done {
-                    Done::Delivered => {
-                        for parcel in self.commands.inbox().take() {
-                            match parcel {
-                                Parcel::Answered(slot) => self.give_back(slot, &mut lent)?,
-                                Parcel::Asked(slot) => asked.push(slot),
-                                Parcel::GivenBack => self.owned -= 1,
-                            }
-                        }
-                    }
-                    Done::Asked(tag) => {
-                        is_used = true;
-                        if let Some(pulse) = &mut pulse {
-                            pulse.beat();
-                        }
-                        asked.push(lent.take(tag)?);
-                    }
-                    Done::GivenBack(tag, error) => {
-                        // It is over, or was never begun.
-                        if !std::mem::replace(&mut is_used, true) {
-                            tell_of_refusal(error);
-                        }
-                        lent.take(tag)?;
-                        self.owned -= 1;
-                    }
-                }
+            self.commands.wait(&mut came, pulse.as_mut())?;
+            if let Some(error) = came.refusal.take() {
+                tell_of_refusal(error);
             }
-            offload.take_reads(self.number, &mut asked);
-            for slot in asked.drain(..) {
+            let elsewhere = std::mem::take(&mut came.given_back_elsewhere);
+            self.owned -= came.given_back.drain(..).count() + elsewhere;
+            for slot in came.answered.drain(..) {
+                self.give_back(slot)?;
+            }
+            offload.take_reads(self.number, &mut came.asked);
+            for slot in came.asked.drain(..) {
                 match serve(slot, answerer, offload, &mut short) {
-                    Served::Answered(slot) => self.give_back(slot, &mut lent)?,
+                    Served::Answered(slot) => self.give_back(slot)?,
                     Served::HandedOn => {}
                     // It gets no answer before other requests have theirs, which need a slot for
                     // that.
                     Served::WaitsForKernel(mut slot) => {
-                        if self.owned - self.waiting > first || self.add(&mut lent)? {
+                        if self.owned - self.waiting > first || self.add()? {
                             self.waiting += 1;
                             slot.waits = true;
                             offload.answer_when_written(slot);
                         } else {
                             let unique = slot.request().header.unique;
                             slot.reply(unique, -Errno::AGAIN.0, 0);
-                            self.give_back(slot, &mut lent)?;
+                            self.give_back(slot)?;
                         }
                     }
                 }
@@ -139,29 +115,26 @@ impl Queue {
     }
 
     /// Gives the kernel one more slot; `false` if there are as many as there may be.
-    fn add(&mut self, lent: &mut Lent) -> io::Result<bool> {
+    fn add(&mut self) -> io::Result<bool> {
         if self.most_more == 0 {
             return Ok(false);
         }
         let another = Slot::several(self.number, self.made, 1, self.payload);
-        let Some(mut another) = another.ok().and_then(|mut slots| slots.pop()) else {
+        let Some(another) = another.ok().and_then(|mut slots| slots.pop()) else {
             return Ok(false);
         };
         self.most_more -= 1;
         self.owned += 1;
         self.made += 1;
-        self.commands.register(&mut another)?;
-        lent.put(another);
+        self.commands.register(another)?;
         Ok(true)
     }
 
-    fn give_back(&mut self, mut slot: Slot, lent: &mut Lent) -> io::Result<()> {
+    fn give_back(&mut self, mut slot: Slot) -> io::Result<()> {
         if std::mem::take(&mut slot.waits) {
             self.waiting -= 1;
         }
-        self.commands.commit(&slot)?;
-        lent.put(slot);
-        Ok(())
+        self.commands.commit(slot)
     }
 }
 

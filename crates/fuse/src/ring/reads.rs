@@ -6,7 +6,7 @@
 //! a ring of its own, and the slots with them, as in [`transfers`](super::transfers). What comes
 //! alone, or is no small read, goes back to the thread of its processor, with the slot.
 
-use super::commands::{Commands, Done, Lent};
+use super::commands::{Came, Commands};
 use super::idle::Pulse;
 use super::inbox::{Inbox, Parcel};
 use super::memory::Slot;
@@ -89,46 +89,26 @@ impl ReadThread {
         mut pulse: Option<Pulse>,
     ) -> io::Result<()> {
         self.commands.begin()?;
-        let mut lent = Lent::default();
         let mut short = Vec::new();
-        let mut asked = Vec::new();
+        let mut came = Came::default();
         loop {
-            self.commands.wait()?;
-            while let Some(done) = self.commands.next()? {
-                match done {
-                    Done::Delivered => {
-                        for parcel in self.commands.inbox().take() {
-                            if let Parcel::Asked(slot) = parcel {
-                                asked.push(slot);
-                            }
-                        }
-                    }
-                    Done::Asked(tag) => {
-                        if let Some(pulse) = &mut pulse {
-                            pulse.beat();
-                        }
-                        asked.push(lent.take(tag)?);
-                    }
-                    Done::GivenBack(tag, _) => {
-                        let processor = lent.take(tag)?.queue();
-                        homes.send(processor, Parcel::GivenBack);
-                    }
-                }
+            self.commands.wait(&mut came, pulse.as_mut())?;
+            for slot in came.given_back.drain(..) {
+                homes.send(slot.queue(), Parcel::GivenBack);
             }
             if reads.is_over.load(Relaxed) {
                 return Ok(());
             }
             // First: nobody else waits for what is read.
-            let is_alone = asked.len() == 1;
-            for slot in asked.extract_if(.., |slot| {
+            let is_alone = came.asked.len() == 1;
+            for slot in came.asked.extract_if(.., |slot| {
                 is_alone || size(slot, answerer) != Some(Size::SmallRead)
             }) {
                 homes.send(slot.queue(), Parcel::Asked(slot));
             }
-            for mut slot in asked.drain(..) {
+            for mut slot in came.asked.drain(..) {
                 answer(&mut slot, answerer, &mut short);
-                self.commands.commit(&slot)?;
-                lent.put(slot);
+                self.commands.commit(slot)?;
             }
         }
     }

@@ -13,7 +13,7 @@
 //! get them then. If nothing comes to that slot for long, as others of the processor were used
 //! later, the workers get all transfers.
 
-use super::commands::{Commands, Done, Lent};
+use super::commands::{Came, Commands};
 use super::idle::Pulse;
 use super::inbox::{Inbox, Parcel};
 use super::memory::Slot;
@@ -105,59 +105,36 @@ impl TransferThread {
         mut pulse: Option<Pulse>,
     ) -> io::Result<()> {
         self.commands.begin()?;
-        let is_free = transfers.threads.get(usize::from(processor));
-        let is_free = is_free.map(|thread| &thread.is_free);
         let offer = || {
-            if let Some(is_free) = is_free {
-                *is_free.lock() = true;
+            if let Some(thread) = transfers.threads.get(usize::from(processor)) {
+                *thread.is_free.lock() = true;
             }
         };
-        let mut lent = Lent::default();
         let mut short = Vec::new();
         offer();
+        let mut came = Came::default();
         loop {
-            self.commands.wait()?;
-            // One at a time: it is given one when it is free only.
-            let mut asked = None;
-            let mut was_given_back = false;
-            while let Some(done) = self.commands.next()? {
-                match done {
-                    Done::Delivered => {
-                        for parcel in self.commands.inbox().take() {
-                            if let Parcel::Asked(slot) = parcel {
-                                asked = Some(slot);
-                            }
-                        }
-                    }
-                    Done::Asked(tag) => {
-                        if let Some(pulse) = &mut pulse {
-                            pulse.beat();
-                        }
-                        asked = Some(lent.take(tag)?);
-                    }
-                    Done::GivenBack(tag, _) => {
-                        lent.take(tag)?;
-                        homes.send(processor, Parcel::GivenBack);
-                        was_given_back = true;
-                    }
-                }
+            self.commands.wait(&mut came, pulse.as_mut())?;
+            // Where nothing came it was woken for nothing: a transfer may be on its way.
+            let mut is_free = !(came.given_back.is_empty() && came.asked.is_empty());
+            for _ in came.given_back.drain(..) {
+                homes.send(processor, Parcel::GivenBack);
             }
             if transfers.is_over.load(Relaxed) {
                 return Ok(());
             }
-            match asked {
-                Some(mut slot) if size(&slot, answerer) == Some(Size::Large) => {
+            // That is one, as it is given one when it is free only.
+            for mut slot in came.asked.drain(..) {
+                if size(&slot, answerer) == Some(Size::Large) {
                     answer(&mut slot, answerer, &mut short);
-                    self.commands.commit(&slot)?;
-                    lent.put(slot);
-                }
-                Some(slot) => {
+                    self.commands.commit(slot)?;
+                    is_free = false;
+                } else {
                     homes.send(processor, Parcel::Asked(slot));
-                    offer();
                 }
-                // It was woken for nothing: a transfer may be on its way.
-                None if !was_given_back => {}
-                None => offer(),
+            }
+            if is_free {
+                offer();
             }
         }
     }
