@@ -15,7 +15,8 @@ const BYTES: u64 = 3 << 30;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// An image as `mke2fs` makes it by default. Removed when dropped.
+/// An image as `mke2fs` makes it by default, its root directory owned by the user who mounts it.
+/// Removed when dropped.
 pub(super) struct Fixture {
     dir: PathBuf,
     place: Rc<Place>,

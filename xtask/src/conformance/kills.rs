@@ -37,8 +37,8 @@ pub(super) fn run(setting: &Setting) -> Result<Killed, String> {
     let options = &setting.options;
     let all = || std::iter::once(&posix::SUITE).chain(suites::ALL);
     let mut wanted: Vec<&Suite> = all().filter(|suite| options.wants(suite.name)).collect();
-    if wanted.is_empty() {
-        wanted.extend(all());
+    if options.wants("none") {
+        wanted = all().collect();
     }
     let mut killed = Killed {
         seed: options.seed,

@@ -87,13 +87,16 @@ fn outside(setting: &Setting, args: &[String]) -> Result<bool, String> {
         build.arg("--release");
     }
     succeed(&mut build)?;
+    if setting.options.wants_others() {
+        place::require(setting)?;
+    }
     namespaces::again_inside(args)
 }
 
 fn inside(setting: &Setting) -> Result<bool, String> {
     let work = setting.work();
     clear(&work)?;
-    namespaces::make_points()?;
+    namespaces::make_points(setting.options.wants_others())?;
     let logs = setting.home.join("logs");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     println!("seed {:#x}", setting.options.seed);

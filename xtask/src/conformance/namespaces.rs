@@ -50,8 +50,8 @@ pub(super) fn again_inside(args: &[String]) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// Where everything is mounted: the path is short, as those of sockets must be, and what is there
-/// otherwise is hidden in these namespaces only.
+/// Where root mounts, and root of a container: the path is short, as those of sockets must be, and
+/// what is there otherwise is hidden in these namespaces only.
 pub(super) fn point() -> PathBuf {
     Path::new(HIDDEN).join("point")
 }
@@ -63,18 +63,23 @@ pub(super) fn point_of_user() -> PathBuf {
 
 const HIDDEN: &str = "/mnt";
 
-/// Makes [`point`] and [`point_of_user`], in the namespaces.
-pub(super) fn make_points() -> Result<(), String> {
+/// Makes [`point`], and `with_others` what others than root need, in the namespaces.
+pub(super) fn make_points(with_others: bool) -> Result<(), String> {
     succeed(system("mount").args(["-t", "tmpfs", "tmpfs", HIDDEN]))?;
     // What is mounted there is seen in namespaces that come from these.
     succeed(system("mount").args(["--make-shared", HIDDEN]))?;
     clear(&point())?;
-    place::open_fuse_to_all(Path::new(HIDDEN))?;
-    let of_user = Path::new(HIDDEN).join("user");
-    clear(&of_user)?;
-    succeed(system("mount").args(["-t", "tmpfs", "tmpfs"]).arg(of_user))?;
-    clear(&point_of_user())?;
-    place::Place::new(place::Whose::User)?.give(&point_of_user())?;
-    // What still runs when a mount is gone must not go on below it.
+    if with_others {
+        place::open_fuse_to_all(Path::new(HIDDEN))?;
+        let of_user = Path::new(HIDDEN).join("user");
+        clear(&of_user)?;
+        let mut tmpfs = system("mount");
+        tmpfs.args(["-t", "tmpfs", "-o", "mode=755,size=1m", "tmpfs"]);
+        succeed(tmpfs.arg(of_user))?;
+        clear(&point_of_user())?;
+        place::Place::new(place::Whose::User)?.give(&point_of_user())?;
+    }
+    // What still runs when a mount is gone must not go on below it. Below that of the user there is
+    // little room.
     succeed(system("mount").args(["-o", "remount,ro", HIDDEN])).map(drop)
 }

@@ -1,5 +1,6 @@
 //! The command line, and how much is done.
 
+use super::place::Whose;
 use super::{posix, suites};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,12 +13,13 @@ the middle of them.
 Usage: cargo xtask conformance [OPTIONS]
 
 Options:
-  --only NAME     This suite only; may be given several times (pjdfstest, pjdfstest-user, pjdfstest-container, links, fsx, fsx-mapped, fsx-through, fsx-gathered,
-                  fsx-passed, fio, fio-direct, fs_mark, dbench, stress-ng, git, build, sqlite; none: the kills alone)
+  --only NAME     This suite only; may be given several times (pjdfstest, pjdfstest-user, pjdfstest-container, links, fsx,
+                  fsx-mapped, fsx-through, fsx-gathered, fsx-passed, fio, fio-direct, fs_mark, dbench, stress-ng, git,
+                  build, sqlite; none: the kills alone, in the middle of all)
   --quick         Minutes instead of an hour
   --fsx N         Operations of each fsx run [default: 1000000]
   --stress SECS   Seconds of stress-ng's file-system class [default: 600]
-  --kills N       Times that the daemon is killed [default: 36]
+  --kills N       Times that the daemon is killed in the middle of these suites, of root's mounts [default: 36]
   --seed SEED     Repeat the run that printed this seed [default: from the clock]
   --rings         Have the mount take its requests through io_uring (`-o io_uring`), which is turned on in the kernel
                   meanwhile; rows that are recorded say so
@@ -130,6 +132,16 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Whether others than root are to mount.
+    pub(super) fn wants_others(&self) -> bool {
+        let mut others = posix::RUNS
+            .iter()
+            .filter(|(_, whose)| *whose != Whose::Root);
+        others.any(|(name, _)| self.wants(name))
+    }
+}
+
 /// A name that `--only` may have.
 fn suite(name: &str) -> Option<String> {
     let mut known = suites::ALL.iter().map(|suite| suite.name);
@@ -180,6 +192,9 @@ mod tests {
     fn all_suites_are_wanted_unless_some_are_named() {
         assert!(parsed("").unwrap().wants("fio"));
         let two = parsed("--only fsx --only git").unwrap();
-        assert!(two.wants("git") && !two.wants("fio"));
+        assert!(two.wants("git") && !two.wants("fio") && !two.wants_others());
+        assert!(parsed("").unwrap().wants_others());
+        let user = parsed("--only pjdfstest-user").unwrap();
+        assert!(user.wants_others() && !user.wants("pjdfstest"));
     }
 }

@@ -1,9 +1,9 @@
 //! Whose a mount is, and where programs work on it: root's, for all users; an ordinary user's own;
 //! and that of a container, whose root and whose users are others outside.
 
-use super::{namespaces, succeed, system};
+use super::{Setting, namespaces, succeed, system};
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,10 +34,13 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(whose: Whose) -> Result<Self, String> {
-        let holder = (whose == Whose::Container).then(hold).transpose()?;
-        let place = Self { whose, holder };
+        let mut place = Self {
+            whose,
+            holder: None,
+        };
         if whose == Whose::Container {
-            place.map_users()?;
+            let holder = place.holder.insert(hold()?);
+            map_users(holder)?;
         }
         Ok(place)
     }
@@ -83,7 +86,7 @@ impl Place {
         fs::read_to_string(table).unwrap_or_default()
     }
 
-    /// Options of a mount by the kernel, beside `loop`: what it allows is what ours allows.
+    /// Options of a mount by the kernel, which allows what ours allows.
     pub(super) fn kernel_options(&self) -> &'static str {
         match self.whose {
             Whose::Root => "loop",
@@ -120,32 +123,6 @@ impl Place {
         };
         chown(path, Some(owner), Some(owner)).map_err(|e| format!("{}: {e}", path.display()))
     }
-
-    fn map_users(&self) -> Result<(), String> {
-        let holder = self.holder.as_ref().ok_or("no container")?;
-        let of = |name: &str| format!("/proc/{}/{name}", holder.id());
-        let told = |e: std::io::Error| format!("the namespace of a container: {e}");
-        let own = fs::read_link("/proc/self/ns/user").map_err(told)?;
-        let begun = Instant::now();
-        while fs::read_link(of("ns/user")).map_err(told)? == own {
-            if begun.elapsed() > PATIENCE {
-                return Err("the namespace of a container does not come".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        for map in ["uid_map", "gid_map"] {
-            fs::write(of(map), format!("0 {CONTAINER} 65536")).map_err(told)?;
-        }
-        // It is in its mount namespace when it has begun to sleep.
-        let comm = || fs::read_to_string(of("comm")).unwrap_or_default();
-        while comm().trim() != "sleep" {
-            if begun.elapsed() > PATIENCE {
-                return Err("the mounts of a container do not come".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Place {
@@ -166,11 +143,63 @@ fn hold() -> Result<Child, String> {
     unshare.spawn().map_err(|e| format!("unshare: {e}"))
 }
 
+/// Waits until the process is in namespaces of its own, and says which users are there.
+fn map_users(holder: &mut Child) -> Result<(), String> {
+    let of = format!("/proc/{}", holder.id());
+    let user = |of: &str| fs::read_link(format!("{of}/ns/user")).ok();
+    let own = user("/proc/self");
+    wait_until(holder, || user(&of).is_some_and(|its| Some(its) != own))?;
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("{of}/{map}"), format!("0 {CONTAINER} 65536"))
+            .map_err(|e| format!("users of a container: {e}"))?;
+    }
+    // When it has begun to sleep its mounts are its own too.
+    let name = || fs::read_to_string(format!("{of}/comm")).unwrap_or_default();
+    wait_until(holder, || name().trim() == "sleep")
+}
+
+fn wait_until(holder: &mut Child, is_so: impl Fn() -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so() {
+        let ended = holder.try_wait().map_err(|e| e.to_string())?;
+        if ended.is_some() || begun.elapsed() > PATIENCE {
+            let why = ended.map_or_else(|| "takes too long".to_owned(), |how| how.to_string());
+            return Err(format!("needs user and mount namespaces: unshare: {why}"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Names what those who are not root cannot do here.
+pub(super) fn require(setting: &Setting) -> Result<(), String> {
+    Place::new(Whose::Container)?;
+    let user = Place::new(Whose::User)?;
+    let images = setting.work();
+    fs::create_dir_all(&images).map_err(|e| format!("{}: {e}", images.display()))?;
+    for path in [&setting.extant, &setting.home, &images] {
+        succeed(user.command("test").arg("-x").arg(path)).map_err(|_| {
+            format!(
+                "{} is closed to users other than root, who mount in pjdfstest-user and pjdfstest-container: have the \
+                 checkout and --work where all may go, or name other suites (--only)",
+                path.display()
+            )
+        })?;
+    }
+    Ok(())
+}
+
 /// Has `/dev/fuse` be open to all users, in these namespaces, as it is where udev rules.
 pub(super) fn open_fuse_to_all(at: &Path) -> Result<(), String> {
+    const READ_AND_WRITE: u32 = 0o6;
+    let device = fs::metadata("/dev/fuse").map_err(|e| format!("/dev/fuse: {e}"))?;
+    if device.mode() & READ_AND_WRITE == READ_AND_WRITE {
+        return Ok(());
+    }
     let node = at.join("fuse");
+    let mut mknod = system("mknod");
     succeed(
-        system("mknod")
+        mknod
             .args(["-m", "666"])
             .arg(&node)
             .args(["c", "10", "229"]),

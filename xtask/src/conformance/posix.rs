@@ -1,12 +1,12 @@
 //! pjdfstest on both sides, compared test by test.
 
-use super::Setting;
 use super::differences::{self, Difference};
 use super::fixture::{Fixture, Mount};
 use super::job::Job;
 use super::options::Amount;
 use super::place::Whose;
 use super::suites::Suite;
+use super::{Setting, succeed, system};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -134,6 +134,7 @@ fn one_side(
     let mut job = Job::start(setting, SCRIPT, &mount, told)?;
     let ended = job.wait(LIMIT)?;
     drop(job);
+    succeed(system("chown").args(["-R", "0:0"]).arg(&log))?;
     let checked = mount.unmount().and_then(|()| fixture.check());
     let printed = std::fs::read_to_string(log.join("output")).map_err(|e| e.to_string())?;
     let results = read(&printed);

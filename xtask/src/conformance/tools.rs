@@ -58,6 +58,10 @@ const TOOLS: &[Tool] = &[
         program: "mke2fs",
         source: Source::Debian("e2fsprogs"),
     },
+    Tool {
+        program: "fusermount3",
+        source: Source::Debian("fuse3"),
+    },
 ];
 
 /// Installs what is missing.
