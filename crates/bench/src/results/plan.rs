@@ -127,7 +127,8 @@ pub(super) const PARTS: &[Part] = &[
         "edit",
         WorkloadName::Edit,
         "An image of 2 GiB changed by a script of twenty lines.",
-    ),
+    )
+    .against(&[Side::Debugfs]),
     Part::of(
         "metadata",
         WorkloadName::Metadata,

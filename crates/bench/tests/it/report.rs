@@ -203,6 +203,16 @@ fn a_build_that_differs_from_its_commit_is_refused_before_it_is_measured() {
 }
 
 #[test]
+fn a_part_without_a_mount_by_linux_is_measured_beside_its_own_peers() {
+    let pages = Pages::new();
+    let page = pages.report(&["--draft", "--runs", "1", "--part", "edit"]);
+    assert!(
+        page.contains("### edit") && page.contains("debugfs"),
+        "{page}"
+    );
+}
+
+#[test]
 fn the_report_and_the_front_page_of_the_project_are_made_from_its_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pages = Pages::new();
@@ -225,4 +235,11 @@ fn the_report_and_the_front_page_of_the_project_are_made_from_its_results() {
         read("README.md"),
         "run `extant-bench report --part none`"
     );
+    let rows = pages.front();
+    let rows = rows
+        .lines()
+        .skip_while(|line| !line.contains("figures:begin"))
+        .take_while(|line| !line.contains("figures:end"))
+        .filter(|line| line.starts_with("| "));
+    assert_eq!(rows.count(), 1 + 8, "a chosen figure was not measured");
 }
