@@ -491,7 +491,7 @@ pub fn look(bytes: &[u8; SUPERBLOCK_LEN]) -> (bool, Option<Pointer>) {
     let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
         return (false, None);
     };
-    let is_one = raw.magic.get() == crate::superblock::MAGIC && raw.rev_level.get() >= 1;
+    let is_one = raw.magic.get() == crate::superblock::MAGIC;
     let waits = is_one && raw.feature_incompat.get() & FEATURE != 0;
     (waits, Pointer::of(&raw).filter(|_| is_one))
 }

@@ -32,13 +32,17 @@ pub(super) struct Killed {
     pub(super) failures: Vec<String>,
 }
 
-/// Kills the daemon in the middle of one suite after the other, with a seed for each kill.
-pub(super) fn run(setting: &Setting) -> Result<Killed, String> {
+/// Kills the daemon in the middle of one suite after the other, with a seed for each kill. `None`
+/// where no suite is wanted in which it is killed.
+pub(super) fn run(setting: &Setting) -> Result<Option<Killed>, String> {
     let options = &setting.options;
     let all = || std::iter::once(&posix::SUITE).chain(suites::ALL);
     let mut wanted: Vec<&Suite> = all().filter(|suite| options.wants(suite.name)).collect();
     if options.wants("none") {
         wanted = all().collect();
+    }
+    if wanted.is_empty() {
+        return Ok(None);
     }
     let mut killed = Killed {
         seed: options.seed,
@@ -75,7 +79,7 @@ pub(super) fn run(setting: &Setting) -> Result<Killed, String> {
         let nothing = "no row was committed before any kill: nothing is known of data bases";
         killed.failures.push(nothing.to_owned());
     }
-    Ok(killed)
+    Ok(Some(killed))
 }
 
 /// What was promised before a kill, and there after it.

@@ -117,8 +117,10 @@ fn inside(setting: &Setting) -> Result<bool, String> {
         report.record(setting)?;
     }
     if setting.options.kills > 0 {
-        report.kills(kills::run(setting)?);
-        report.record(setting)?;
+        if let Some(killed) = kills::run(setting)? {
+            report.kills(killed);
+            report.record(setting)?;
+        }
     }
     let _ = std::fs::remove_dir_all(&work);
     Ok(report.is_good())

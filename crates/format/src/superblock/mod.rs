@@ -179,8 +179,8 @@ impl Superblock {
         &self.raw
     }
 
-    /// This superblock with `change` applied, checked again. One of revision 0 that gets feature
-    /// flags becomes one of revision 1, with what revision 0 stands for, as Linux and e2fsprogs
+    /// This superblock with `change` applied, checked again. One of revision 0 whose feature flags
+    /// change becomes one of revision 1, with what revision 0 stands for, as Linux and e2fsprogs
     /// have it.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Superblock {
     pub fn with(&self, change: impl FnOnce(&mut RawSuperblock)) -> FormatResult<Self> {
         let mut raw = self.raw;
         change(&mut raw);
-        if raw.rev_level.get() == 0 && features_of(&raw) != Features::default() {
+        if raw.rev_level.get() == 0 && features_of(&raw) != features_of(&self.raw) {
             raw.raise_revision();
         }
         Self::from_raw(raw)

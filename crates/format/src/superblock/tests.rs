@@ -76,6 +76,15 @@ fn revision_0_that_gets_features_becomes_revision_1() {
 }
 
 #[test]
+fn fragments_are_blocks_in_every_revision() {
+    for mut raw in [of_revision_0(), sound()] {
+        raw.log_cluster_size.set(0);
+        let refused = Superblock::from_raw(raw).unwrap_err();
+        assert_eq!(refused.field, "log_cluster_size");
+    }
+}
+
+#[test]
 fn feature_flags_of_revision_0_count_unless_inodes_have_another_size() {
     for (size, is_read) in [(0, true), (128, true), (256, false)] {
         let mut raw = of_revision_0();

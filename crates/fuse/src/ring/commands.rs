@@ -28,7 +28,8 @@ pub(super) struct Commands {
     inbox: Arc<Inbox>,
 }
 
-/// What came to a thread since it looked last. To be emptied before it waits again.
+/// What came to a thread since it looked last. To be emptied before it waits again. Answers, and
+/// news of slots that others got back, go to the threads of processors only.
 #[derive(Debug, Default)]
 pub(super) struct Came {
     /// Requests that are to be answered.

@@ -99,6 +99,7 @@ impl ReadThread {
             if reads.is_over.load(Relaxed) {
                 return Ok(());
             }
+            debug_assert!(came.answered.is_empty() && came.given_back_elsewhere == 0);
             // First: nobody else waits for what is read.
             let is_alone = came.asked.len() == 1;
             for slot in came.asked.extract_if(.., |slot| {

@@ -123,6 +123,7 @@ impl TransferThread {
             if transfers.is_over.load(Relaxed) {
                 return Ok(());
             }
+            debug_assert!(came.answered.is_empty() && came.given_back_elsewhere == 0);
             // That is one, as it is given one when it is free only.
             for mut slot in came.asked.drain(..) {
                 if size(&slot, answerer) == Some(Size::Large) {

@@ -47,8 +47,8 @@ pub(super) fn grow(tuning: &mut Tuning<'_>, bytes: u32) -> Result<()> {
     };
     if volume.sb.raw().rev_level.get() == 0 {
         return Err(refused(
-            "inodes of revision 0 of the format have 128 bytes: turn a feature on first, such as large_file, which makes \
-             it revision 1",
+            "inodes of revision 0 of the format have 128 bytes: turn a feature on before, by a command of its own (such \
+             as large_file), or repair the file system if there are flags already: that makes it revision 1",
         ));
     }
     let then = volume.sb.with(|raw| raw.inode_size.set(size))?;
