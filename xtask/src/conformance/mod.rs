@@ -116,11 +116,11 @@ fn inside(setting: &Setting) -> Result<bool, String> {
         report.suite(suites::run(setting, suite)?);
         report.record(setting)?;
     }
-    if setting.options.kills > 0 {
-        if let Some(killed) = kills::run(setting)? {
-            report.kills(killed);
-            report.record(setting)?;
-        }
+    if setting.options.kills > 0
+        && let Some(killed) = kills::run(setting)?
+    {
+        report.kills(killed);
+        report.record(setting)?;
     }
     let _ = std::fs::remove_dir_all(&work);
     Ok(report.is_good())
